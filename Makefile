@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages demo test coverage mutate check compiled bench evaluate scoreboard fit findings docs golden dist device-test cluster-smoke
+.PHONY: help setup packages demo test coverage mutate check compiled bench evaluate scoreboard fit findings docs golden dist device-test ab-campaign cluster-smoke
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ docs: setup ## build the documentation into site/
 
 device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
 	PYTHONPATH=src python3 tests/device/run.py
+
+ab-campaign: ## play pairs of runs in turns on this GPU and score their predicted differences (AB=predictions, committed; 20 minutes)
+	PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play ab_campaign --predicted $(AB) $(ARGS)
 
 cluster-smoke: setup ## try everything once on this machine's GPUs or in a Slurm allocation (10 minutes; ARGS='--nodes 2')
 	$(BIN)/charllm smoke $(ARGS)

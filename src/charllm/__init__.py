@@ -7,6 +7,8 @@
 
 simulate            memory, step time, power and temperature of one run
 generate            prefill and decode of a static batch: time, memory, power and temperature
+rl                  one step of reinforcement learning: rollouts, updates, weight transfer
+budget              what a job takes on several machines: GPUs, days, money, MW, MWh, CO2
 plan                the best strategy of a job under limits, with the reasons
 sweep               simulate or measure every case of a study, or of axes
 caps                step time, energy and cost against power or clock caps, for all GPUs or each stage
@@ -54,10 +56,11 @@ if TYPE_CHECKING:
     from charllm.api.messages import messages
     from charllm.api.ops_comparison import OpsComparison, compare_ops
     from charllm.api.place import Placement, place
-    from charllm.api.plan import plan
+    from charllm.api.plan import budget, plan
     from charllm.api.preflight import preflight
     from charllm.api.replay import Replayed, replay
     from charllm.api.report import report
+    from charllm.api.rl import rl
     from charllm.api.simulation import simulate
     from charllm.api.smoke import smoke
     from charllm.api.stored import Comparison, characterize, compare, load, query
@@ -82,6 +85,7 @@ __all__ = [
     "SpecError",
     "Sweep",
     "Traced",
+    "budget",
     "caps",
     "catalog",
     "characterize",
@@ -104,6 +108,7 @@ __all__ = [
     "replay",
     "report",
     "reproduce",
+    "rl",
     "simulate",
     "smoke",
     "sweep",
@@ -130,6 +135,8 @@ _HOMES = {
     "Export": "charllm.api.export",
     "generate": "charllm.api.generation",
     "messages": "charllm.api.messages",
+    "rl": "charllm.api.rl",
+    "budget": "charllm.api.plan",
     "plan": "charllm.api.plan",
     "place": "charllm.api.place",
     "Placement": "charllm.api.place",

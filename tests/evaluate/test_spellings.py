@@ -265,7 +265,7 @@ def test_frameworks_are_found_by_words_else_megatron(text: str, profile: str) ->
 
 
 def test_the_catalog_has_few_profiles_and_releases_are_valid_overrides() -> None:
-    assert len(entries("frameworks")) <= 13
+    assert len(entries("frameworks")) <= 17
     for name, table in spellings()["releases"].items():
         built = resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": {"name": name, **table}}).framework
         assert isinstance(built, Framework)
@@ -315,6 +315,12 @@ def test_notes_are_never_read() -> None:
 def test_runs_of_users_are_told_from_those_of_who_makes_gpu_or_software() -> None:
     assert is_untuned(run(source="spyysalo/lumi-llm-scaling meg-ds/README.md"))
     assert not is_untuned(run(source="NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md"))
+
+
+def test_hosts_that_forward_messages_of_experts_add_to_each_exchange() -> None:
+    efa = {"interconnect": "8x H100 + EFA 32x100 Gb/s per node", "gpu": "H100"}
+    assert run(**efa, framework="dispatcher flex/deepep = UCCL-EP over EFA").cluster.fabric.exchange_s == 4e-3
+    assert run(**efa, framework="Megatron-Bridge").cluster.fabric.exchange_s is None
 
 
 def test_clouds_with_untuned_hosts_are_slower() -> None:

@@ -7,6 +7,7 @@ from charllm.catalog.resolve import resolve_cluster
 from charllm.evaluate.ops import bench_machine
 from charllm.gpu.formats import matrix_flop_per_cycle
 from charllm.gpu.kernels import (
+    EAGER_GAP_S,
     Shapes,
     energy_of_kernels,
     read_shapes,
@@ -218,3 +219,13 @@ def test_products_of_few_rows_draw_more_than_a_copy_as_a_b200_was_read() -> None
                           KernelShape("gemm", (1, 8, 8192, 8192))], b200, cold=True)  # fmt: skip
     _times, watts = draw(shapes, b200, np.full(3, b200.clock_max_hz), np.full(3, 60.0))
     assert watts == pytest.approx([628, 680, 680], rel=0.06)
+
+
+def test_kernels_that_a_host_launches_one_by_one_lie_further_apart_and_take_no_more_energy(gpu: Gpu) -> None:
+    queued, eager = (read_shapes(SHAPES, gpu, in_step=True, eager=eager) for eager in (False, True))
+    clock_hz = np.full(len(SHAPES), 1.5e9)
+    before, after = (time_kernels(shapes, gpu, clock_hz) for shapes in (queued, eager))
+    assert after.running_s - before.running_s == pytest.approx(EAGER_GAP_S)
+    # The gap does not follow the clock.
+    assert after.clock_bound * after.running_s == pytest.approx(before.clock_bound * before.running_s)
+    assert energy_of_kernels(eager, gpu, after).core_j == pytest.approx(energy_of_kernels(queued, gpu, before).core_j)

@@ -20,7 +20,7 @@ MEASURED = {
     "node": {"base": "hgx-h200", "collective_latency_us": 5, "link_hop_us": 0.7, "link_fraction": 0.95,
              "own_block_fraction": 0.8, "switch_fraction": 0.75},
     "fabric": {"base": "ib-8x400g", "nic_fraction": 0.8, "nic_hop_us": 20, "tree_fraction": 0.7,
-               "send_fraction": 0.6},
+               "send_fraction": 0.6, "exchange_us": 900},
 }  # fmt: skip
 
 
@@ -44,6 +44,7 @@ def test_every_measured_field_sets_its_constant() -> None:
     expected = replace(
         NETWORK, latency_s=5e-6, hop_s=0.7e-6, link_fraction=0.95, own_block_fraction=0.8, switch_fraction=0.75,
         switch_bytes_per_s=inf, nic_fraction=0.8, nic_hop_s=20e-6, tree_fraction=0.7, send_fraction=0.6,
+        exchange_s=9e-4,
     )  # fmt: skip
     assert all(getattr(found, name) == pytest.approx(getattr(expected, name)) for name in MEASURED_FIELDS)
     assert found.switch_bytes_per_s == inf

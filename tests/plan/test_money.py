@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from charllm.api.economics import build_economics
 from charllm.errors import SpecError
 from charllm.plan.metrics import Economics, derive_metrics
 from charllm.plan.money import Tariff, energy_money, money_metrics
@@ -13,6 +14,11 @@ from tests.plan.round import METRICS, round_run
 def money(**prices: Any) -> float:
     tariff = replace(Tariff(electricity_per_kwh=0.0, gpu_per_hour=0.0), **prices)
     return float(derive_metrics(mine().run, mine().metrics, Economics(tariff=tariff))["money_per_trillion_tokens"])
+
+
+def test_prices_that_are_given_are_those_that_are_used() -> None:
+    tariff = build_economics({"electricity_per_kwh": "0.1", "co2_kg_per_kwh": 0.4}).tariff
+    assert (tariff.electricity_per_kwh, tariff.co2_kg_per_kwh) == (0.1, 0.4)
 
 
 @pytest.mark.parametrize("price", ["electricity_per_kwh", "gpu_per_hour", "demand_per_kw_month"])

@@ -13,6 +13,7 @@ from benchmarks.plan_problems import ASKED, TOP, Problem, build_problem, decide_
 from charllm.api.plan import build_space, plan
 from charllm.catalog.export import export_run
 from charllm.errors import SpecError
+from charllm.plan import rank as ranking
 from charllm.plan import search as searching
 from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
@@ -386,3 +387,32 @@ def test_the_own_strategy_is_placed_behind_those_that_are_better_where_it_fits_a
     assert searching._place(candidate(9, 2.5, 0.94), kept, objective, (), 0.05) is None
     assert searching._place(candidate(9, 2.5), kept, objective, parse_limits(["step_time_s<2"]), 0.05) is None
     assert searching._place(None, kept, objective, (), 0.05) is None
+
+
+def test_a_ranking_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    feasible = divide_space(build_space(None, {}, TINY).space)
+    score = score_of(feasible.space.base, parse_objective("tokens-per-joule"), USUAL)
+    whole = rank(feasible, score, [(None, None)], 3)
+    assert (whole.proven, len(whole.best)) == (True, 3)
+    assert [one.score for one in whole.best] == sorted(one.score for one in whole.best)
+    assert ranking.MOST_PRICED == 5_000
+    assert ranking.MOST_CHECKED == 40_000
+    monkeypatch.setattr(ranking, "MOST_PRICED", 2)
+    few = rank(feasible, score, [(None, None)], 3)
+    assert (few.proven, few.priced, len(few.best)) == (False, 2, 2)
+    monkeypatch.setattr(ranking, "MOST_PRICED", 5_000)
+    monkeypatch.setattr(ranking, "MOST_CHECKED", 2)
+    assert not rank(feasible, score, [(None, None)], 3).proven
+
+
+def test_strategies_whose_memory_is_not_accepted_are_counted_and_not_priced() -> None:
+    feasible = divide_space(build_space(None, {}, TINY).space)
+    score = score_of(feasible.space.base, parse_objective("throughput"), USUAL)
+    found = rank(feasible, score, [(None, None)], 100, lambda memory: memory["memory_need_bytes"] < 6e10)
+    whole = rank(feasible, score, [(None, None)], 100)
+    needs = [one.metrics["memory_need_bytes"] for one in whole.best]
+    kept = [one.run for one, need in zip(whole.best, needs, strict=True) if need < 6e10]
+    assert 0 < len(kept) < len(needs)
+    assert [one.run for one in found.best] == kept
+    assert found.priced == len(kept)
+    assert found.misfits - whole.misfits == len(needs) - len(kept)

@@ -65,7 +65,7 @@ def test_an_op_takes_the_seconds_and_joules_of_its_kernels(name: str) -> None:
     costs, gpu = costed(step), step.run.cluster.gpu
     for op in (op for op in ops_of(step) if not is_communication(op)):
         kernels = launched(op, step.run)
-        shapes = read_shapes([one.shape for one in kernels], gpu, in_step=True)
+        shapes = read_shapes([one.shape for one in kernels], gpu, in_step=True, eager=True)
         times = time_kernels(shapes, gpu, np.full(len(kernels), CLOCK_HZ))
         often = np.array([one.times for one in kernels])
         assert costs.price(op) == pytest.approx(float(often @ times.running_s), rel=1e-9), op.name

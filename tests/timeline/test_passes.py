@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from charllm.catalog.resolve import resolve_run
+from charllm.spec.grades import HOST_GRADES
 from charllm.spec.request import merge
 from charllm.timeline.arrival import arrival_wait_s
 from charllm.timeline.constants import TIMELINE
@@ -307,7 +308,8 @@ def test_a_host_of_half_the_speed_takes_twice_as_long() -> None:
 def test_slow_processors_and_a_slow_host_multiply() -> None:
     node = {"host_grade": "usual", "processor_speed_fraction": 0.8}
     slow = {"cluster": {"base": "charllm-ppt-h100", "node": node}}
-    assert parts(REQUEST, slow)[0].race.hh == pytest.approx(2.5 * parts(REQUEST)[0].race.hh)
+    slower = 1 / (HOST_GRADES["usual"] * 0.8)
+    assert parts(REQUEST, slow)[0].race.hh == pytest.approx(slower * parts(REQUEST)[0].race.hh)
 
 
 def test_launches_that_block_add_to_every_kernel() -> None:

@@ -1,11 +1,22 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.spec.schedules import SCHEDULES
-from charllm.workload.liveness import FLIGHTS, Flight, Passage, _put_off, in_flight, live_bytes, rank_chunks
-from charllm.workload.step import build_step
+from charllm.workload.liveness import (
+    FLIGHTS,
+    Flight,
+    Passage,
+    _put_off,
+    in_flight,
+    live_bytes,
+    pass_through,
+    rank_chunks,
+)
+from charllm.workload.recompute import Replay
+from charllm.workload.step import Block, Chunk, Step, Weights, build_step
 
 
 def flights(schedule: str, pp: int, microbatches: int, vpp: int = 1) -> list[tuple[Flight, ...]]:
@@ -94,3 +105,60 @@ def test_a_dualpipe_rank_holds_the_chunk_as_far_from_the_other_end() -> None:
         [2, 1],
         [3, 0],
     ]
+
+
+def block(name: str, repeats: int, kept: float, forward: float, backward: float, **more: Any) -> Block:
+    weights = Weights(dense=more.pop("weights", 0.0))
+    return Block(name, (), repeats, Replay(kept, ()), weights, True, forward, backward, more.pop("hole", 0.0), **more)
+
+
+def small_step(**changes: Any) -> Step:
+    """A step whose stream of one microbatch is 1,000 bytes: what layers hand back as its gradient."""
+    request = {"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 1, **changes}}
+    step = build_step(resolve_run({**request, "training": {"global_batch_size": 8}}))
+    cut = replace(step.cut, shard_tokens=1, stream_bytes=1000 / step.run.model.hidden)
+    return replace(step, cut=cut)
+
+
+def test_a_microbatch_is_walked_forward_and_backward_and_its_high_waters_noted() -> None:
+    layers = block("wide", 2, 100.0, 400.0, 500.0), block("narrow", 3, 50.0, 80.0, 90.0)
+    head = block("head", 1, 10.0, 3000.0, 1500.0, is_layer=False, hole=7.0)
+    found = pass_through(small_step(), Chunk(0, (*layers, head)), lambda _weights: 0.0)
+    # Kept: 2 x 100 + 3 x 50 + 10. The highest is the head's forward pass, on top of what the layers keep.
+    assert found.kept == 360.0
+    assert found.peak == 350.0 + 3000.0
+    # What the wide layers freed, 400 - 100, is in blocks too small for the head.
+    assert found.pool_peak == 350.0 + 3000.0 + 300.0
+    assert (found.put_off, found.side_pools) == (0.0, 0.0)
+    # Without it, the last wide layer is, beside the gradient that the narrow ones hand it: 200 - 100 + 500 + 1000.
+    alone = pass_through(small_step(), Chunk(0, layers), lambda _weights: 0.0)
+    assert (alone.kept, alone.peak) == (350.0, 200.0 - 100.0 + 500.0 + 1000.0)
+    # A head that is high going backward: its holes count, too.
+    deep = block("head", 1, 10.0, 20.0, 5000.0, is_layer=False, hole=7.0)
+    backward = pass_through(small_step(), Chunk(0, (*layers, deep)), lambda _weights: 0.0)
+    assert backward.peak == 350.0 + 5000.0
+    assert backward.pool_peak == 350.0 + 5000.0 + 300.0 + 7.0
+
+
+def test_gradients_that_appear_on_the_way_stay_and_the_last_of_equal_layers_may_be_the_worst() -> None:
+    layers = block("layer", 4, 100.0, 200.0, 300.0, weights=40.0)
+    found = pass_through(small_step(), Chunk(0, (layers,)), lambda weights: 3.75 * weights.dense)
+    # Going back, 100 are freed and 150 allocated for each layer: the last one holds 300 beside three other gradients.
+    assert found.peak == 300.0 + 3 * 150.0
+    assert found.pool_peak == 300.0 + 300.0
+    all_four = pass_through(small_step(), Chunk(0, (layers,)), lambda _weights: 5000.0)
+    assert all_four.peak == 20_000.0
+    assert found.weights == Weights(dense=160.0)
+    assert found.narrow_weights == 160.0
+
+
+def test_what_is_offloaded_is_held_until_its_copy_has_ended() -> None:
+    step = small_step()
+    training = replace(step.run.training, activation_offload_fraction=0.25)
+    step = replace(step, run=replace(step.run, training=training))
+    layers, head = block("layer", 4, 100.0, 200.0, 150.0), block("head", 1, 10.0, 500.0, 20.0, is_layer=False)
+    found = pass_through(step, Chunk(0, (layers, head)), lambda _weights: 0.0)
+    assert found.kept == 4 * 75.0 + 10.0
+    # Going back, the last layer holds 150 in place of its 75, the gradient of the head, and what is copied back.
+    assert found.peak == 300.0 + (150.0 - 75.0) + 1000.0 + 25.0
+    assert pass_through(step, Chunk(0, (layers,)), lambda _weights: 0.0).peak == 300.0 - 75.0 + 200.0 + 25.0

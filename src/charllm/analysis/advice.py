@@ -17,8 +17,8 @@ from charllm.catalog.change import (
 )
 from charllm.errors import SpecError
 from charllm.gpu.physics import power_cap_w
+from charllm.result.differences import changed_settings, difference
 from charllm.result.memory_verdict import MemoryVerdict, least_margin_fraction
-from charllm.result.uncertainty import effect_interval
 from charllm.simulate.fast import solve_whole
 from charllm.simulate.predict import Described, describe_step, predict
 from charllm.simulate.work import LONGEST_S
@@ -89,7 +89,9 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
             continue
         after, fits = found.result.metrics, found.memory.fits_within()
         gain = before["step_time_s"] / after["step_time_s"] - 1
-        low, high = effect_interval(gain, of_conditions=of_conditions)
+        settings = changed_settings(run.as_table(), changed.as_table())
+        error = difference("tokens_per_s", before["tokens_per_s"], after["tokens_per_s"], settings)
+        low, high = (error.low, error.high) if error else (None, None)
         yield Effect(
             change.asked,
             after["step_time_s"],
@@ -100,7 +102,7 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
             _over(after, before, "tokens_per_j"),
             _minus(after, before, "temperature_peak_c"),
             of_conditions,
-            max(0.0, low) if change.never_slower else low,
+            max(0.0, low) if change.never_slower and low is not None else low,
             high,
         )
 

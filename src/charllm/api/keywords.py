@@ -40,7 +40,7 @@ class RunKeywords(TypedDict, total=False):
     env: Mapping[str, str] | None
     allow_unmodelled: bool | None
     model: Named | None
-    cluster: Named | None
+    cluster: Named | Sequence[Named] | None
     gpu: str | None
     gpus: int | None
     nodes: int | str | None

@@ -9,10 +9,12 @@ from charllm.api.economics import build_economics
 from charllm.api.keywords import RunKeywords, Spec, as_file, build_request
 from charllm.api.signature import public_with
 from charllm.catalog.defaults import DEFAULT_BATCH
-from charllm.catalog.resolve import DEFAULT_FRAMEWORK, read_run, resolve_run
+from charllm.catalog.resolve import DEFAULT_FRAMEWORK, read_run, resolve_cluster, resolve_run
 from charllm.errors import SpecError
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
+from charllm.plan.budget import Budget, budget_row, list_sizes, misfit_row
 from charllm.plan.limits import parse_limits
+from charllm.plan.money import tell_tariff
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
 from charllm.plan.rows import cell_run
@@ -20,14 +22,16 @@ from charllm.plan.runnable import AXES, find_refusal
 from charllm.plan.search import NothingFits, search
 from charllm.plan.settings import PlanKeywords, PlanSettings
 from charllm.plan.space import Space
-from charllm.simulate.work import LONGEST_S
+from charllm.simulate.work import LONGEST_S, TooLong
 from charllm.spec.flags import take
-from charllm.spec.request import Table, merge, nest
+from charllm.spec.request import Table, merge, nest, parse_value
 from charllm.spec.run import RunSpec
 from charllm.tracking import Track, untracked
 
 FILE_WORDS = ("from_", "args", "env", "allow_unmodelled")
 """Keywords of a foreign file, whose settings are the user's own strategy and pin nothing."""
+LONGEST_DAYS, BUDGET_TOP = 100_000, 2
+"""Of a budget: days of a run, and strategies that are simulated on each machine, at most."""
 OFFLOAD = "training.optimizer_offload_fraction"
 FRAMEWORKS = ("nemo", "fsdp")
 """Software profiles that are tried where the usual one cannot run a job."""
@@ -65,19 +69,7 @@ def plan(spec: Spec | None = None, **words: Unpack[Keywords]) -> Plan:
 def run_plan(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any]) -> Plan:
     """Search the strategies that the keywords of a run leave open; `track` shows how far it is."""
     page = None if settings.report is None else as_file(settings.report, "--report")
-    words, notes = _runnable_words(spec, settings.axis, words)
-    try:
-        found = _search(spec, track, settings, words)
-    except NothingFits as error:
-        relief = {**words, OFFLOAD: 1.0}
-        if OFFLOAD in words or words.get("lora"):
-            raise
-        try:
-            found = _search(spec, track, settings, relief)
-        except SpecError:
-            raise error from None
-        notes += [f"nothing fits with the optimizer's states on the GPU: all strategies have --set {OFFLOAD}=1"]
-    found = replace(found, warnings=[*notes, *found.warnings])
+    found = _plan(spec, track, settings, words)
     if page is not None:
         # A page draws on studies and measurement, too, which take longer to load than most plans to find.
         from charllm.api.report import page_of, write_page
@@ -86,7 +78,91 @@ def run_plan(spec: Spec | None, track: Track, settings: PlanSettings, words: Map
     return found
 
 
-def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any]) -> Plan:
+def _plan(
+    spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any], *, alone: bool = False
+) -> Plan:
+    """Search, with a framework that runs the job and, where nothing fits otherwise, an optimizer on the CPUs."""
+    words, notes = _runnable_words(spec, settings.axis, words)
+    try:
+        found = _search(spec, track, settings, words, alone=alone)
+    except NothingFits as error:
+        relief = {**words, OFFLOAD: 1.0}
+        if OFFLOAD in words or words.get("lora"):
+            raise
+        try:
+            found = _search(spec, track, settings, relief, alone=alone)
+        except SpecError:
+            raise error from None
+        notes += [f"nothing fits with the optimizer's states on the GPU: all strategies have --set {OFFLOAD}=1"]
+    return replace(found, warnings=[*notes, *found.warnings])
+
+
+@public_with(PlanSettings)
+def budget(spec: Spec | None = None, **words: Unpack[Keywords]) -> Budget:
+    """Compare what a job takes on several machines: GPUs, days, money, MW, MWh and CO2, each with its best strategy.
+
+    The keywords are those of `charllm.plan`; `cluster` may be a list of clusters, `nodes` a range (``"4..256"``: 4, 8,
+    16 and so on). The whole run is given by its tokens or its days (``whole_run={"tokens": 15e12}`` or
+    ``{"days": 30}``); without it, figures are of a trillion tokens. A `limit` marks the machines that break it.
+
+    >>> import charllm
+    >>> found = charllm.budget(model="llama3-8b", cluster=["h200x8", "h100x8"], gbs=32, pp=1, cp=1, mbs=1, top=1)
+    >>> [row["cluster"] for row in found.rows], found.rows[0]["days"] < found.rows[1]["days"]
+    (['h200x8', 'h100x8'], True)
+    """
+    run: dict[str, Any] = dict(words)
+    return run_budget(spec, untracked, take(PlanSettings, run), run)
+
+
+def run_budget(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any]) -> Budget:
+    """Plan the job on each machine, and tell what it takes there."""
+    whole = dict(settings.whole_run or {})
+    days = whole.pop("days", None)
+    if days is not None and (whole or not 0 < (length := _days(days)) < LONGEST_DAYS):
+        raise SpecError("--whole-run", f"days={days}", f"tokens=N or days=N, up to {LONGEST_DAYS:,}")
+    economics, limits = build_economics(settings.tariff, whole), parse_limits(settings.limit)
+    each = replace(settings, limit=(), whole_run=whole, top=min(settings.top, BUDGET_TOP), report=None)
+    machines = [
+        {"cluster": cluster, "nodes": nodes}
+        for cluster in _several(words.get("cluster"))
+        for nodes in (list_sizes(words["nodes"]) if words.get("nodes") is not None else [None])
+    ]
+    rows, plans = [], []
+    for machine in track(machines, len(machines), "machines"):
+        try:
+            found = _plan(spec, untracked, each, {**words, **machine}, alone=True)
+        except (NothingFits, TooLong) as error:
+            rows.append(misfit_row(_machine_name(machine, words), str(error)))
+            continue
+        plans.append(found)
+        rows.append(budget_row(found, economics, None if days is None else length, limits))
+    prices, currency = tell_tariff(economics.tariff), economics.tariff.currency
+    return Budget(rows=rows, limits=limits, prices=prices, currency=currency, objective=settings.objective, plans=plans)
+
+
+def _days(days: Any) -> float:
+    value = parse_value(days) if isinstance(days, str) else days
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _several(cluster: Any) -> list[Any]:
+    return list(cluster) if isinstance(cluster, list | tuple) else [cluster]
+
+
+def _machine_name(machine: Mapping[str, Any], words: Mapping[str, Any]) -> str:
+    """Name a machine that was asked for."""
+    asked = {word: machine.get(word, words.get(word)) for word in ("cluster", "nodes", "gpu", "gpus", "network")}
+    request = build_request(None, {word: value for word, value in asked.items() if value is not None})
+    return resolve_cluster(request["cluster"]).name
+
+
+def is_budget(words: Mapping[str, Any]) -> bool:
+    """Tell whether several machines are asked for."""
+    several = len(_several(words.get("cluster"))) > 1
+    return several or isinstance(words.get("nodes"), str)
+
+
+def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any], *, alone: bool) -> Plan:
     job = build_space(spec, settings.axis, words)
     return search(
         job.space,
@@ -99,6 +175,7 @@ def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapp
         sensitive=settings.sensitivity,
         longest_s=math.inf if settings.allow_long else LONGEST_S,
         risk=settings.risk,
+        alone=alone,
         track=track,
     )
 

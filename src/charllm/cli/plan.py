@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
     from charllm.plan.settings import PlanSettings
 
-    add_spec_flags(parser)
+    add_spec_flags(parser, several=("cluster",))
     add_flags(parser.add_argument_group("the search"), PlanSettings)
     add_format_flags(parser, table="a row for each of the best strategies")
     add_full_flag(parser)
@@ -44,12 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print."""
-    from charllm.api.plan import run_plan
+    from charllm.api.plan import is_budget, run_budget, run_plan
     from charllm.plan.settings import PlanSettings
+    from charllm.report.budget import render_budget
     from charllm.report.plan import render_plan
 
     settings = read_keywords(PlanSettings, given(arguments, PlanSettings))
-    found = run_plan(arguments.spec, track, settings, keywords_from(arguments))
+    if is_budget(words := keywords_from(arguments)):
+        spent = run_budget(arguments.spec, track, settings, words).as_table()
+        print_as(arguments, spent, lambda: render_budget(spent), lambda: spent["rows"])
+        return 0
+    found = run_plan(arguments.spec, track, settings, words)
     table = found.as_table()
     print_as(
         arguments,

@@ -1,6 +1,7 @@
 """The flags that describe a run, shared by every command that takes one: the keywords of the Python API, as text."""
 
 import argparse
+from collections.abc import Collection
 from typing import Any
 
 from charllm.api.keywords import FIELDS, SHORT, build_request
@@ -53,10 +54,13 @@ GROUPS = {
 """Part of a spec: the group of flags that set it."""
 
 
-def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False, own_nodes: bool = False) -> None:
+def add_spec_flags(
+    parser: argparse.ArgumentParser, *, spec_flag: bool = False, own_nodes: bool = False, several: Collection[str] = ()
+) -> None:
     """Add the flags that describe a run; a command whose own words are positional takes the file by --spec.
 
-    The --nodes of a command that starts jobs says where the job runs, not what machine is described.
+    The --nodes of a command that starts jobs says where the job runs, not what machine is described. Flags in `several`
+    may be repeated.
     """
     group = parser.add_argument_group("the run")
     place: dict[str, Any] = {} if spec_flag else {"nargs": "?"}
@@ -86,12 +90,7 @@ def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False, 
         action="store_true",
         help="With --from: ignore settings that are not modelled instead of refusing the file.",
     )
-    for name, text in NAMED.items():
-        if name == "nodes" and own_nodes:
-            continue
-        group.add_argument(
-            f"--{name}", dest=KEPT_AS.get(name, name), metavar=text.split(":")[0], help=text.split(": ", 1)[1]
-        )
+    _add_named_flags(group, own_nodes, several)
     group.add_argument(
         "--set",
         action="append",
@@ -107,6 +106,21 @@ def add_spec_flags(parser: argparse.ArgumentParser, *, spec_flag: bool = False, 
             group = groups[GROUPS[path.split(".")[0]]]
             group.add_argument(*spellings(word), dest=word, metavar=metavar, help=rule.doc)
     _add_other_flags(groups[GROUPS["training"]], groups[GROUPS["parallelism"]])
+
+
+def _add_named_flags(group: argparse._ArgumentGroup, own_nodes: bool, several: Collection[str]) -> None:
+    """Add the flags of model, machine and software."""
+    for name, text in NAMED.items():
+        if name == "nodes" and own_nodes:
+            continue
+        metavar, _colon, told = text.partition(": ")
+        group.add_argument(
+            f"--{name}",
+            dest=KEPT_AS.get(name, name),
+            metavar=metavar,
+            help=told + (" May be repeated." if name in several else ""),
+            action="append" if name in several else "store",
+        )
 
 
 def _add_other_flags(training: argparse._ArgumentGroup, parallelism: argparse._ArgumentGroup) -> None:
@@ -153,6 +167,8 @@ def keywords_from(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords of the Python API that the flags stand for."""
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     words = {word: given[word] for word in PLAIN if word in given}
+    # One value of a flag that may be repeated is no list.
+    words = {word: value[0] if isinstance(value, list) and len(value) == 1 else value for word, value in words.items()}
     words |= {word: _value(word, given[word]) for word in FIELDS if word in given and word not in PLAIN}
     words |= {word: parse_value(given[kept]) for word, kept in KEPT_AS.items() if kept in given}
     return {**words, "env": _variables(arguments.env), "set": parse_settings(arguments.set)}

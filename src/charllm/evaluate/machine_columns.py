@@ -82,6 +82,9 @@ def read_cluster(row: Row, gpu: str) -> Table:
         shape["gpu"] = {**other, "name": gpu}
     text = row.get("interconnect", "")
     fabric = read_fabric(text, gpu, per_node) if nodes > 1 else "none"
+    exchange_us = find_pattern("exchange_us", f"{row.get('framework', '')} {text}")
+    if exchange_us and isinstance(fabric, dict):
+        fabric["exchange_us"] = exchange_us
     rack = re.search(r"nvl(\d{2,3})\b", text.lower()) if gpu in RACKS else None
     domain = max(1, int(rack[1]) // per_node) if rack else RACKS.get(gpu, 1)
     cooling = find_pattern("cooling", row.get("source", ""))

@@ -77,6 +77,9 @@ GROUPED_LAUNCH_S = 30.9 * MICRO
 """Measured: host time of a grouped product in eager PyTorch."""
 QUEUED_GAP_S = 1.4 * MICRO
 """Measured: time between two kernels whose launches are queued, median of 2,100 in eleven training steps."""
+EAGER_GAP_S = 1.1 * MICRO
+"""Measured: what the mean gap lasts beyond the median where a host launches kernels one by one: 2.5 us a kernel lie
+between kernels, the median of five runs that no host binds. Kernels themselves take what they take alone."""
 STEP_UNCACHED_FRACTION = 0.5
 """Assumed: share of the traffic of a small kernel that reaches memory within a step: what the kernel before it wrote is
 still in cache, and what it writes leaves the cache later."""
@@ -120,6 +123,8 @@ class Shapes(NamedTuple):
     """Energy of a matrix operation."""
     queued: Mask
     """Launches are queued, as in a step or a graph: shorter gaps, and no wait for the host."""
+    launch_gap_s: float
+    """Between kernels beyond the gap of queued ones, where the queue is at times empty."""
     masks: Mapping[str, Mask]
 
     def where(self, *kinds: str) -> Mask:
@@ -140,11 +145,13 @@ class Tiles(NamedTuple):
     """[product, 1]"""
 
 
-def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False, in_step: bool = False) -> Shapes:
+def read_shapes(
+    shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False, in_step: bool = False, eager: bool = False
+) -> Shapes:
     """Describe kernels for one GPU.
 
     `cold`: operands come from memory, not from the call before, and launches are queued. `in_step`: launches are
-    queued, and small operands are in part still in cache.
+    queued, and small operands are in part still in cache. `eager`: a host launches them one by one.
     """
     count = len(shapes)
     queued = np.broadcast_to(np.asarray(cold, dtype=np.bool_) | in_step, (count,))
@@ -196,7 +203,7 @@ def read_shapes(shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = 
         instructions,
         np.array([_values_fraction(shape) for shape in shapes]),
         np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]),
-        np.ones(count), np.ones(count), queued, _masks(shapes, gpu),
+        np.ones(count), np.ones(count), queued, EAGER_GAP_S if eager else 0.0, _masks(shapes, gpu),
     ), gpu)  # fmt: skip
 
 
@@ -329,11 +336,9 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     latent = LATENT_NORM * shapes.masks["norms"] + LATENT_UPDATE * shapes.masks["updates"]
     rate, issued = stream_rate(gpu, shapes.share, clock_hz, latent)
     stream = shapes.least_bytes / rate * slow
-    gap = np.where(
-        streams,
-        np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s),
-        np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + np.where(grouped, kernels.grouped_s, 0.0),
-    )
+    product_gap_s = np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + grouped * kernels.grouped_s
+    stream_gap_s = np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s)
+    gap = np.where(streams, stream_gap_s, product_gap_s) + shapes.launch_gap_s
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
     launch = kernels.launch_s + np.where(shapes.masks["underfilled"], kernels.split_s, 0.0)
     launch = np.where(grouped, GROUPED_LAUNCH_S, launch)

@@ -111,6 +111,7 @@ MEASURED_FIELDS = {
     "switch_fraction": ("node", "switch_fraction"),
     "nic_fraction": ("fabric", "nic_fraction"),
     "send_fraction": ("fabric", "send_fraction"),
+    "exchange_s": ("fabric", "exchange_s"),
     "nic_hop_s": ("fabric", "nic_hop_s"),
     "tree_fraction": ("fabric", "tree_fraction"),
 }

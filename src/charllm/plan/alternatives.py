@@ -1,13 +1,12 @@
 """A plan as a person reads it: strategies that predictions cannot tell apart in one row, then those that differ.
 
-Equation: two strategies differ where their ratio is beyond what nine of ten pairs of predictions err by,
-1.645 sqrt(2) s with s the own error of a strategy (plan/probability.py).
+Two strategies differ where the difference of their step times is beyond its error (result/differences.py).
 Ignores: that strategies with a setting in common share more of their errors, so that some rows could be told apart.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import expm1, sqrt
+from math import expm1
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
@@ -15,20 +14,23 @@ from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
 from charllm.plan.limits import Limit, broken
 from charllm.plan.objectives import Objective
-from charllm.plan.probability import OWN_FRACTION
 from charllm.plan.rank import Caps, Ranked, rank
 from charllm.plan.scores import Score
 from charllm.plan.space import Space
+from charllm.result.differences import find_error, half_width
 from charllm.spec.run import RunSpec
 
-TWIN_FRACTION = expm1(1.645 * sqrt(2) * OWN_FRACTION)
-"""Strategies whose objective differs by less are one row."""
 LESS_MEMORY_FRACTION, LOWER_CAP_FRACTION, LESS_FRACTION, COOLER_K = 0.75, 0.8, 0.05, 2.0
 """What an alternative is asked for, and how much less power or heat is worth a row."""
 TRAITS = ("tp", "cp", "pp", "vpp", "dp", "ep", "zero", "sp", "mbs", "recompute", "overlap")
 SIMPLE: dict[str, tuple[Any, ...]] = {"pp": (1,), "vpp": (1,), "cp": (1,), "shard_size": (0,)}
 """Axis: its value in a strategy that is simple to run."""
 FASTEST, SIMPLEST, LEAST_MEMORY, COOLEST = "best", "simplest", "least memory", "less power, cooler"
+
+
+def twin_fraction() -> float:
+    """Return by how much a strategy must be better than another to be told from it."""
+    return expm1(half_width(find_error("step time", "strategy"), 0.0))
 
 
 class Alternative(NamedTuple):
@@ -55,7 +57,7 @@ def list_alternatives(
 ) -> list[Alternative]:  # fmt: skip
     """Return the best strategy with its like, then a simpler, a smaller and a cooler one where they really differ."""
     best = kept[0]
-    like = [place for place, one in enumerate(kept) if _worse(one, best, objective) <= TWIN_FRACTION]
+    like = [place for place, one in enumerate(kept) if _worse(one, best, objective) <= twin_fraction()]
     found = [
         Alternative(
             FASTEST, best, None if odds is None else sum(odds[place] for place in like), 0.0, len(like),

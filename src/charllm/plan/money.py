@@ -29,6 +29,8 @@ class Tariff:
     # Assumed: between Google's fleet in 2024 (1.09) and the mean of Uptime Institute's survey of 2024 (1.56).
     pue: float = number("Power of the facility divided by that of its nodes (1.2: assumed).", 1, 10, 1.2)
     demand_per_kw_month: float = number("Charge for each kW of demand in a month.", 0, 1e4, 0.0)
+    # EIA, how much CO2 is produced per kWh of U.S. electricity generation: 0.81 pounds in 2023.
+    co2_kg_per_kwh: float = number("CO2 of a kWh (0.37: United States, 2023).", 0, 10, 0.37)
     nodes_per_rack: int = count("Nodes per rack (4: assumed).", 1, 1000, 4)
     currency: str = text("Currency of the prices.", "USD")
 
@@ -41,7 +43,7 @@ def tell_tariff(tariff: Tariff) -> str:
     money, demand = tariff.currency, tariff.demand_per_kw_month
     charge = f", {demand:g} {money} for each kW and month" if demand else ""
     prices = f"{tariff.gpu_per_hour:g} {money} for a GPU-hour, {tariff.electricity_per_kwh:g} {money}/kWh{charge}"
-    return f"{prices}, PUE {tariff.pue:g} (--tariff NAME=VALUE changes them)"
+    return f"{prices}, PUE {tariff.pue:g}, {tariff.co2_kg_per_kwh:g} kg CO2/kWh (--tariff NAME=VALUE changes them)"
 
 
 def money_metrics(run: RunSpec, metrics: Mapping[str, Any], tariff: Tariff) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from charllm.catalog.command import write_command
-from charllm.plan.alternatives import TWIN_FRACTION, Alternative
+from charllm.plan.alternatives import Alternative, twin_fraction
 from charllm.plan.candidate import Candidate
 from charllm.plan.flag_diff import diff_flags, flag_words
 from charllm.plan.limits import Limit
@@ -90,7 +90,7 @@ class Plan:
             "run": describe_job(self.best[0].run) if self.best else "",
             "objective": self.objective.name,
             "prices": self.prices,
-            "twin_fraction": TWIN_FRACTION,
+            "twin_fraction": twin_fraction(),
             "goal": self.objective._asdict(),
             "limits": [limit.text for limit in self.limits],
             "bounds": [limit._asdict() for limit in self.limits],

@@ -54,11 +54,12 @@ class NothingFits(SpecError):
 def search(
     space: Space, objective: Objective, limits: tuple[Limit, ...] = (), *, top: int = TOP, economics: Economics = USUAL,
     own: RunSpec | None = None, pareto: bool = False, sensitive: bool = False, longest_s: float = LONGEST_S,
-    risk: float = RISK, track: Track = untracked,
+    risk: float = RISK, alone: bool = False, track: Track = untracked,
 ) -> Plan:  # fmt: skip
     """Find the best strategies of a space; SpecError where none fits or none keeps the limits.
 
-    Strategies fit in memory but for a probability of `risk`; where none does, the risk is raised until one does.
+    Strategies fit in memory but for a probability of `risk`; where none does, the risk is raised until one does. With
+    `alone`, no alternatives to the best are looked for.
     """
     begun_s = time.perf_counter()
     if not space.cells.size:
@@ -86,7 +87,11 @@ def search(
     warnings = _memory_warnings(risk, kept[:top]) if feasible.risk > risk else []
     score, caps = score_of(space.base, objective, economics), [_loosest(space.caps)]
     attempt = try_simulating(lambda run: simulate_candidate(run, economics, longest_s))
-    rows = list_alternatives(kept[:top], odds and odds[:top], objective, feasible, score, caps, limits, attempt)
+    rows = (
+        []
+        if alone
+        else list_alternatives(kept[:top], odds and odds[:top], objective, feasible, score, caps, limits, attempt)
+    )
     return Plan(
         objective=objective,
         limits=limits,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.result.columns import rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
+from charllm.result.differences import UNMEASURABLE
 from charllm.result.metrics import METRICS, PHASE_METRICS, selected
 from charllm.result.uncertainty import RISK, stored_grade, tell_usual, usual_factors
 from charllm.units import GIB, MEGA, format_change, format_percent, seconds_format
@@ -94,8 +95,8 @@ def answer_generation(result: "RunResult") -> str:
 def answer_usual(result: "RunResult") -> str:
     """How long the step takes where the run is not tuned, unless it is stated to be."""
     step_s = result.metrics.get("step_time_s")
-    generated = "time_to_first_token_s" in result.metrics
-    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec or generated:
+    phased = result.table("phases") is not None
+    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec or phased:
         return ""
     grade = stored_grade(result.spec)
     ends = " to ".join(METRICS["step_time_s"].write(step_s * factor) for factor in usual_factors()[::2])
@@ -197,8 +198,7 @@ def verdict(result: "RunResult") -> str:
 
 def answer_changes(result: "RunResult") -> str:
     """The single changes that gain most, of a run that was simulated and fits."""
-    phased = "time_to_first_token_s" in result.metrics
-    if result.origin != "simulated" or phased or result.metrics.get("step_time_s") is None:
+    if result.origin != "simulated" or result.table("phases") is not None or result.metrics.get("step_time_s") is None:
         return ""
     changes = result.table("best_changes")
     if changes is None or "change" not in changes:
@@ -213,7 +213,7 @@ def write_gain(row: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return f"{format_change(row['gain_fraction'])} tokens/s"
     ends = f"{format_change(row['gain_fraction'])} tokens/s ({100 * low:+.1f} to {format_change(high)})"
-    return f"{ends}: no measurable difference" if low <= 0 <= high else ends
+    return f"{ends}: {UNMEASURABLE}" if low <= 0 <= high else ends
 
 
 def explanations(result: "RunResult") -> list[str]:

@@ -28,9 +28,9 @@ WARM_C = 57.0
 """Assumed: temperature at which the bench finds how long a call takes; leakage moves its clock by 0.1 % a degree."""
 
 
-def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, *, in_step: bool) -> Floats:
+def rows_of(shapes: Sequence[KernelShape], gpu: Gpu, *, in_step: bool, eager: bool = False) -> Floats:
     """Return one call of each kernel as a slice: [kernel, interval between knots, column]."""
-    known, knots = read_shapes(shapes, gpu, in_step=in_step), knots_hz(gpu)
+    known, knots = read_shapes(shapes, gpu, in_step=in_step, eager=eager), knots_hz(gpu)
     times_s, drawn = np.zeros((len(knots), len(shapes), len(TIMES))), np.zeros((len(knots), len(shapes), len(DRAWN)))
     for place, clock_hz in enumerate(knots):
         times = time_kernels(known, gpu, np.full(len(shapes), clock_hz))

@@ -155,7 +155,7 @@ def _update_s(machine: Machine, stage: int, clock_hz: float) -> float:
 
 def _mean(machine: Machine, each: Floats) -> float:
     """Return a mean over the GPUs of a stage; one number holds for all."""
-    return float(each.ravel()[0]) if each.size == 1 else float(np.average(each, weights=machine.fold.weights))
+    return float(each.item()) if each.size == 1 else float(np.average(each, weights=machine.fold.weights))
 
 
 def _moving_s(machine: Machine, simulated_step: SimulatedStep, stage: int) -> float:

@@ -153,8 +153,8 @@ def lay_rows(times_s: Floats, drawn: Floats, knots: Floats) -> Floats:
 def waiting_rows(polling_fraction: float) -> Floats:
     """Return the [interval, column] rows of a GPU that waits, polling on some of its multiprocessors."""
     rows = np.zeros((1, COLUMNS))
-    rows[0, [LAUNCHED, SYNCED]] = NEVER_S
-    rows[0, POLL] = polling_fraction
+    rows[:, [LAUNCHED, SYNCED]] = NEVER_S
+    rows[:, POLL] = polling_fraction
     return rows
 
 

@@ -153,8 +153,8 @@ def read(cls: type[T], table: Mapping[str, Any], where: str, **parts: Any) -> T:
     values = dict(parts)
     known = rules(cls)
     for key, raw in table.items():
-        si_name, factor = si_key(key)
-        name = si_name if si_name in known else key
+        # A field's own name is in its own unit, whatever it ends in: a price of a kWh.
+        name, factor = (key, 1.0) if key in known else si_key(key)
         if name not in known:
             raise unknown_name(f"{where}.{key}", key, (*known, *parts))
         value = _convert(raw, known[name], f"{where}.{key}", factor)

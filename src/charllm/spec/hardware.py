@@ -146,6 +146,10 @@ class Fabric:
     send_fraction: float | None = number(
         "Share of NIC bandwidth that a send between two ranks reaches; none: that of a collective.", 1e-6, 4, None
     )
+    exchange_s: float | None = number(
+        "Time of a dispatch or combine by DeepEP or HybridEP beyond its bytes, longer where hosts forward messages; "
+        "none: the default.", 0, 1, None,
+    )  # fmt: skip
     nic_hop_s: float | None = number("Latency of a hop between nodes; none: the default.", 0, 1, None)
     tree_fraction: float | None = number(
         "Bandwidth of a tree divided by that of a ring; none: the default.", 1e-3, 4, None

@@ -20,7 +20,7 @@ class TimelineConstants:
     """Standard deviation of when a rank reaches a collective inside a pass: gaps between launches, jitter of hosts,
     unequal kernels. Assumed: between 27 us (5,700 all-gathers of 8 ranks in LUMI's logs, at the median 30 to 40 us
     longer than the shortest) and 55 us, which published step times would give if it were fitted."""
-    uneven_host_fraction: float = 0.189
+    uneven_host_fraction: float = 0.172
     """Standard deviation of a host's time to launch a sparse layer, over that time: its ranks meet in every layer, and
     hosts that wait for counts cannot run ahead. Fitted."""
 

@@ -128,7 +128,7 @@ def read_ops(ops: Sequence[Op], run: RunSpec, updates: tuple[tuple[Op, ...], ...
     launches = [(row, places.setdefault(one.shape, len(places)), one.times) for row, one in lists]
     called_s = [one.host_s(run.framework.launch_s) for _row, one in lists]
     table = np.array(launches, dtype=np.int64).reshape(-1, 3)
-    shapes = _shapes(tuple(places), run.cluster.gpu)
+    shapes = _shapes(tuple(places), run.cluster.gpu, eager=run.framework.graphs == "none")
     times = table[:, 2].astype(np.float64)
     launch_s, kernels = np.zeros(len(ops)), np.zeros(len(ops))
     np.add.at(launch_s, table[:, 0], times * np.array(called_s))
@@ -138,9 +138,9 @@ def read_ops(ops: Sequence[Op], run: RunSpec, updates: tuple[tuple[Op, ...], ...
 
 
 @lru_cache(maxsize=512)
-def _shapes(shapes: tuple[KernelShape, ...], gpu: Gpu) -> Shapes:
+def _shapes(shapes: tuple[KernelShape, ...], gpu: Gpu, *, eager: bool) -> Shapes:
     """Describe kernels, remembered: steps with the same share of a layer launch the same ones."""
-    return read_shapes(shapes, gpu, in_step=True)
+    return read_shapes(shapes, gpu, in_step=True, eager=eager)
 
 
 def _distinct_ops(step: Step, updates: tuple[tuple[Op, ...], ...]) -> list[Op]:

@@ -615,3 +615,21 @@ def test_a_residual_stream_in_fp32_is_refused_and_the_attention_backend_is_used(
     assert [setting.reason for setting in wide.unmodelled] == ["a residual stream in fp32"]
     plain = read_nemo(GPT3.replace("  hidden_size:", "  attention_backend: unfused\n  hidden_size:"), "run.yaml")
     assert plain.request["framework"]["attention"] == "unfused"
+
+
+OVERLAY = """
+model: {num_layers: 4, tensor_model_parallel_size: 2, seq_length: 4096}
+train: {global_batch_size: 8}
+ddp: {overlap_grad_reduce: false, overlap_param_gather: false}
+"""
+
+
+def test_a_file_over_a_recipe_asks_for_what_the_recipe_says_all_at_once() -> None:
+    reading = read_nemo(OVERLAY, "override.yaml")
+    assert set(reading.missing) == {
+        "model", "training.micro_batch_size", "training.precision", "parallelism.pp", "parallelism.cp",
+    }  # fmt: skip
+    assert "layers 4" in reading.missing["model"]
+    assert "model" not in reading.request
+    assert reading.request["framework"] == "megatron-bridge"
+    assert reading.request["parallelism"]["overlap"] == []

@@ -1,5 +1,7 @@
 """Files of other programs are known by their keys, and named where they are not read."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +53,9 @@ def test_an_inference_file_of_nemo_is_refused_as_one_that_trains_nothing(tmp_pat
     path.write_text(yaml.safe_dump({"trainer": {"devices": 8}, "model": model, "inference": {"greedy": True}}))
     with pytest.raises(SpecError, match="nothing is trained"):
         read_foreign(str(path))
+
+
+@pytest.mark.parametrize("module", ["programs", "finetuning", "megatron", "nemo", "recipes", "torchtitan"])
+def test_each_reader_can_be_the_first_that_is_imported(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", f"import charllm.spec.readers.{module}"], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

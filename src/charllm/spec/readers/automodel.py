@@ -5,12 +5,13 @@ Defaults: NVIDIA-NeMo/Automodel, nemo_automodel/recipes/llm and components/distr
 
 from typing import Any
 
-from charllm.spec.readers.finetuning import EAGER, FULL, OPTIMIZERS, TARGETS
+from charllm.spec.readers.finetuning import EAGER, OPTIMIZERS, TARGETS
 from charllm.spec.readers.ledger import OFF, Known, Unmodelled, list_names, sort_unread
 from charllm.spec.readers.nemo.document import Document
 from charllm.spec.readers.nemo.find import count_setting, find_setting, flag_setting, number_setting, without_none
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.values import MAX_TEXT, read_choice, read_count, shown
+from charllm.spec.training import LORA_TARGETS as FULL
 
 Table = dict[str, Any]
 

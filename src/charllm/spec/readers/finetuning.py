@@ -14,12 +14,12 @@ from charllm.spec.readers import deepspeed
 from charllm.spec.readers.ledger import OFF, Known, Unmodelled, list_names, sort_unread
 from charllm.spec.readers.nemo.document import Document
 from charllm.spec.readers.nemo.find import without_none
-from charllm.spec.readers.reading import Reading, Setting
+from charllm.spec.readers.reading import PREFERENCES, Reading, Setting
 from charllm.spec.readers.values import MAX_TEXT, read_choice, read_count, read_number, shown
 from charllm.spec.request import parse_json, read_text
+from charllm.spec.training import LORA_TARGETS as FULL
 
 Table = dict[str, Any]
-FULL = ("qkv", "proj", "fc1", "fc2")
 TARGETS = {
     **dict.fromkeys(
         ("q_proj", "k_proj", "v_proj", "query_key_value", "wqkv", "qkv_proj", "c_attn", "w_pack"), ("qkv",)
@@ -36,7 +36,6 @@ OPTIMIZERS = {
     **dict.fromkeys(("transformer_engine.pytorch.optimizers.fused_adam.fusedadam", "fused_adam"), "adam"),
     "sgd": "sgd",
 }
-PREFERENCES = "the further passes of training by preferences or rewards"
 EAGER = {"base": "pytorch-eager", "clip_gradients": True}
 WIDE = {"weight_precision": "fp32", "gradient_precision": "fp32", "moment_precision": "fp32"}
 """Weights in fp32 that autocast casts for each product."""

@@ -6,13 +6,14 @@ Defaults: mosaicml/llm-foundry, llmfoundry/models/mpt/configuration_mpt.py and c
 from collections.abc import Mapping
 from typing import Any
 
-from charllm.spec.readers.finetuning import EAGER, FULL, TARGETS
+from charllm.spec.readers.finetuning import EAGER, TARGETS
 from charllm.spec.readers.huggingface import read_hf_config
 from charllm.spec.readers.ledger import Known, Ledger, Unmodelled, list_names, sort_unread
 from charllm.spec.readers.nemo.document import Document
 from charllm.spec.readers.nemo.find import count_setting, find_setting, flag_setting, without_none
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.values import MAX_TEXT, name_from, read_choice, read_count, read_table, shown
+from charllm.spec.training import LORA_TARGETS as FULL
 
 Table = dict[str, Any]
 

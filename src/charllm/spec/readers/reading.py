@@ -76,4 +76,5 @@ def names_size(name: str) -> bool:
     return bool(_SIZES.search(path.rpartition(".")[2])) and not _APART.search(path)
 
 
+PREFERENCES = "the further passes of training by preferences or rewards"
 NOT_UNDERSTOOD = "this setting, which is not understood and by its name may change a step"

@@ -5,10 +5,10 @@ Defaults of ms-swift: modelscope/ms-swift, swift/megatron/arguments/megatron_arg
 
 from typing import Any
 
-from charllm.spec.readers.finetuning import FULL, PREFERENCES
 from charllm.spec.readers.megatron.flags import Flags, count_of, count_or, number_of, text_of
-from charllm.spec.readers.reading import Setting
+from charllm.spec.readers.reading import PREFERENCES, Setting
 from charllm.spec.readers.values import MAX_TEXT, read_choice
+from charllm.spec.training import LORA_TARGETS as FULL
 
 Table = dict[str, Any]
 

@@ -10,7 +10,7 @@ from charllm.spec.readers.nemo.find import BATCH, PARALLEL, Table, find_setting
 from charllm.spec.readers.nemo.framework import read_framework
 from charllm.spec.readers.nemo.keys import KNOWN, REFUSED
 from charllm.spec.readers.nemo.model import TOKENIZERS, read_model
-from charllm.spec.readers.nemo.parallelism import read_parallelism
+from charllm.spec.readers.nemo.parallelism import DEGREES, read_parallelism
 from charllm.spec.readers.nemo.training import read_training
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.values import MAX_COUNT, MAX_TEXT, name_from, shown
@@ -23,7 +23,7 @@ def read_nemo(text: str, path: str, environment: Mapping[str, str] | None = None
     return read_settings(load_document(text, path, environment), path)
 
 
-def read_settings(document: Document, path: str, framework: str = "nemo") -> Reading:
+def read_settings(document: Document, path: str, framework: str = "nemo", *, called_by_file: bool = True) -> Reading:
     """Read the settings of NeMo or Megatron Bridge, whatever file they come from.
 
     What NeMo derives from an absent key is derived here too; a size that neither states is left out.
@@ -40,9 +40,20 @@ def read_settings(document: Document, path: str, framework: str = "nemo") -> Rea
         "training": read_training(document, model),
     }
     notes = _evaluate(document, request)
+    left_open = {}
+    if document.names("train") or document.names("ddp"):
+        # A file that changes a recipe of Megatron-Bridge: what it does not say is the recipe's.
+        framework = "megatron-bridge" if framework == "nemo" else framework
+        request["framework"], request["parallelism"] = (
+            read_framework(document, framework), read_parallelism(document, framework),
+        )  # fmt: skip
+        left_open = left_to_recipe(document, request) if called_by_file else {}
     # A file that overrides a recipe leaves the model to be named.
-    if "layers" in model or "hidden" in model:
+    stated = [f"{field} {model[field]}" for field in SIZES if field in model]
+    if len(stated) == len(SIZES) or (stated and not left_open):
         request["model"] = {"name": name_from(path, "nemo"), **model}
+    elif stated:
+        left_open["model"] = f"--model NAME (the file changes {', '.join(stated)} of a model that it does not name)"
     nodes, gpus = (_positive(document, f"trainer.{key}") for key in ("num_nodes", "devices"))
     above = f"{document.mount}." if document.mount else ""
     unread = sort_unread(document.settings, KNOWN, document.lines, above, lambda key: _resolved(document, key))
@@ -50,12 +61,32 @@ def read_settings(document: Document, path: str, framework: str = "nemo") -> Rea
         request,
         unread.not_understood,
         (*document.missing, *unread.unmodelled),
-        _missing(document, request),
+        {**_missing(document, request), **left_open},
         unread.small,
         nodes=nodes,
         gpus_per_node=gpus,
         notes=notes,
     )
+
+
+SIZES = ("layers", "hidden", "heads")
+OPEN = {
+    "training.global_batch_size": "--gbs N", "training.micro_batch_size": "--mbs N", "training.seq_length": "--seq N",
+    "training.precision": "--precision WORD",
+}  # fmt: skip
+"""Field that a recipe gives where a file over it does not: the flag for it."""
+
+
+def left_to_recipe(
+    document: Document, request: Table, base: str = "the recipe that the file changes"
+) -> dict[str, str]:
+    """Ask for what a file leaves to the recipe under it."""
+    asked = {field: f"{flag} (left to {base})" for field, flag in OPEN.items()
+             if field.partition(".")[2] not in request["training"]}  # fmt: skip
+    for axis in ("tp", "pp", "cp"):
+        if find_setting(document, PARALLEL, DEGREES[axis])[1] is None and not document.names(f"model.{DEGREES[axis]}"):
+            asked[f"parallelism.{axis}"] = f"--{axis} N (left to {base})"
+    return asked
 
 
 GRADIENTS_ALONE = (

@@ -1,6 +1,7 @@
 """Settings of NeMo and Megatron Bridge that their reader does not use: without effect on a step, or not modelled."""
 
 from charllm.spec.readers.ledger import Known, Unmodelled, list_names
+from charllm.spec.readers.reading import PREFERENCES
 
 TWO_STACKS = "an encoder and a decoder in one model are not modelled"
 REFUSED = {
@@ -143,7 +144,6 @@ INSIDE = list_names(
 """Constants of formulas, fusions of small kernels, buckets and settings that another setting switches on."""
 
 OFFLOADED = "offloading to the CPU"
-PREFERENCES = "the further passes of training by preferences or rewards"
 UNMODELLED = {
     **{
         f"model.{kind}.*": Unmodelled(PREFERENCES, ())

@@ -9,10 +9,8 @@ from typing import Any
 from charllm.errors import SpecError
 from charllm.spec.readers import SEPARATOR
 from charllm.spec.readers.ledger import Ledger
-from charllm.spec.readers.nemo import read_settings
+from charllm.spec.readers.nemo import left_to_recipe, read_settings
 from charllm.spec.readers.nemo.document import Document
-from charllm.spec.readers.nemo.find import PARALLEL, find_setting
-from charllm.spec.readers.nemo.parallelism import DEGREES
 from charllm.spec.readers.nemo.training import DEFAULT_LORA
 from charllm.spec.readers.reading import NOT_UNDERSTOOD, Reading, Setting, names_size
 from charllm.spec.readers.recipes.classes import find_class, find_version
@@ -74,7 +72,9 @@ def read_recipe(text: str, path: str, function: str = "") -> Reading:
     values, opaque = _plain(recipe, "", lines)
     skipped = [*opaque, *(Setting("statement", item.text, item.line) for item in module.skipped)]
     called = path if name in PREFERRED else f"{name}.py"
-    reading = read_settings(Document(values, lines), called, "megatron-bridge" if bridge else "nemo")
+    reading = read_settings(
+        Document(values, lines), called, "megatron-bridge" if bridge else "nemo", called_by_file=False
+    )
     refused = [replace(setting, reason=NOT_UNDERSTOOD) for setting in skipped if _is_size(setting)]
     skipped = [setting for setting in skipped if not _is_size(setting)]
     missing, model_id = dict(reading.missing), ""
@@ -87,7 +87,8 @@ def read_recipe(text: str, path: str, function: str = "") -> Reading:
         model_id = origin if "/" in origin and not changed else ""
         missing |= {} if model_id else {"model": f"--model NAME (the recipe builds on {origin}{told})"}
     if isinstance(recipe.get("_base_"), Opaque):
-        missing |= _left_open(reading, Document(values, lines), recipe["_base_"].text)
+        base = f"{recipe['_base_'].text[:80]}, which is not in the checkout"
+        missing |= left_to_recipe(Document(values, lines), reading.request, base)
     return replace(
         reading,
         request=request,
@@ -101,21 +102,6 @@ def read_recipe(text: str, path: str, function: str = "") -> Reading:
 def _is_size(setting: Setting) -> bool:
     """Tell whether code that is not followed gives a size; a table that it makes is named by its settings."""
     return setting.name == "mixed_precision" or names_size(setting.name)
-
-
-ASKED = {"global_batch_size": "--gbs N", "micro_batch_size": "--mbs N", "seq_length": "--seq N",
-         "precision": "--precision WORD"}  # fmt: skip
-"""Field of the training: the flag that gives it."""
-
-
-def _left_open(reading: Reading, document: Document, base: str) -> dict[str, str]:
-    """Ask for what a recipe leaves to a function of another file that is not there."""
-    training, why = reading.request["training"], f"(left to {base[:80]}, which is not in the checkout)"
-    asked = {f"training.{field}": f"{flag} {why}" for field, flag in ASKED.items() if field not in training}
-    for axis in ("tp", "pp", "cp"):
-        if find_setting(document, PARALLEL, DEGREES[axis])[1] is None and not document.names(f"model.{DEGREES[axis]}"):
-            asked[f"parallelism.{axis}"] = f"--{axis} N {why}"
-    return asked
 
 
 def _adapters(recipe: Traced) -> list[Setting]:

@@ -1,0 +1,212 @@
+"""An A/B campaign on one real GPU: pairs of runs in turns (ABABAB), predicted and committed before.
+
+    python -m benchmarks.device.ab_campaign predict -o ab_predicted.csv        (then commit that file)
+    PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play OUT --predicted ab_predicted.csv
+    python -m benchmarks.device.ab_campaign score OUT --predicted ab_predicted.csv
+
+`play` asks for a prediction of every pair, and takes about 40 s a pair (`--only` names kinds of change, for shorter
+turns of a lent GPU; what is in OUT is not played again). Each side warms up together with the other, then windows of
+WINDOW_S follow in turns; the first second of each is dropped. An effect is the mean over turns of ln(B / A) of
+neighbouring windows, its error their standard error.
+"""
+
+import argparse
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.device.ab_pairs import PAIRS, AbPair, Burst, Rank, Side
+from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.result.metrics import selected
+
+METRICS = selected("step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz")
+TURNS, WINDOW_S, WARM_UP_S, DROPPED_S = 3, 4.0, 10.0, 1.0
+WINDOWS = "windows.jsonl"
+
+
+def predict_side(side: Side) -> dict[str, float]:
+    """Return what is predicted of one side."""
+    from charllm.gpu.heat import network
+    from charllm.simulate.emulated import predict_emulated
+    from charllm.simulate.one_gpu import simulate_burst
+    from charllm.simulate.predict import predict
+    from charllm.simulate.rank_timeline import generate_timeline
+
+    alone = resolve_cluster("h200x1")
+    if isinstance(side, Burst):
+        net = network(alone.node, alone.cooling)
+        seen, _ = simulate_burst(side.shape, alone.gpu, net, alone.cooling.warmest_c, side.on_s, side.period_s, 20.0)
+        return {name: float(getattr(seen, name)) for name in METRICS[1:]}
+    if isinstance(side, Rank):
+        metrics = predict_emulated(generate_timeline(resolve_run(side.request), side.rank), alone, WINDOW_S).metrics
+    else:
+        metrics = predict(resolve_run(side), ignore_memory=True).result.metrics
+    return {name: float(metrics[name]) for name in METRICS}
+
+
+def predict_pairs(pairs: Mapping[str, AbPair]) -> list[dict[str, Any]]:
+    """Return the predicted effect of every pair on every metric: ln(B / A)."""
+    rows = []
+    for name, pair in pairs.items():
+        first, second = predict_side(pair.first), predict_side(pair.second)
+        rows += [{"pair": name, "change": pair.change, "metric": metric, "effect": f"{log(second[metric] / one):.5g}"}
+                 for metric, one in first.items()]  # fmt: skip
+    return rows
+
+
+def read_predicted(path: Path, pairs: Mapping[str, AbPair]) -> dict[tuple[str, str], float]:
+    """Read predictions; every pair must have one before it is played."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        found = {(row["pair"], row["metric"]): float(row["effect"]) for row in csv.DictReader(lines)}
+    absent = [name for name in pairs if (name, "power_mean_w") not in found]
+    if absent:
+        sys.exit(f"{path} has no prediction of {', '.join(absent)}: predict and commit first")
+    return found
+
+
+def player(side: Side) -> Callable[[float], Any]:
+    """Prepare one side on the GPU; returns what runs it for some seconds."""
+    from charllm.measure.bench.run import MODES
+    from charllm.measure.bench.suite import OpCase
+    from charllm.measure.emulation.emulator import Emulator
+    from charllm.measure.trainer.train import train
+    from charllm.simulate.rank_timeline import generate_timeline
+
+    if isinstance(side, Burst):
+        return lambda seconds_s: MODES["burst"](
+            OpCase("ab", "ab", side.shape, seconds_s, "burst", on_s=side.on_s, period_s=side.period_s), "cuda"
+        )
+    if isinstance(side, Rank):
+        return Emulator(generate_timeline(resolve_run(side.request), side.rank), "cuda").run
+    steps = train(resolve_run(side), "cuda", None, 1e6)
+
+    def steps_for(seconds_s: float) -> None:
+        end_s = time.monotonic() + seconds_s
+        while time.monotonic() < end_s:
+            next(steps)
+
+    return steps_for
+
+
+def play_pair(
+    name: str, pair: AbPair, out: Path, prepare: Callable[[Side], Callable[[float], Any]] = player,
+    seconds: tuple[float, float] = (WARM_UP_S, WINDOW_S),
+) -> None:  # fmt: skip
+    """Warm both sides up, then run them in turns; a line for each window as it ends."""
+    warm_s, window_s = seconds
+    sides = [prepare(pair.first), prepare(pair.second)]
+    for side in sides:
+        side(warm_s / len(sides))
+    lines = []
+    for turn in range(TURNS):
+        for label, side in zip("AB", sides, strict=True):
+            start_s = time.monotonic()
+            side(window_s)
+            lines.append({"pair": name, "side": label, "turn": turn, "start_s": start_s, "end_s": time.monotonic()})
+    with (out / WINDOWS).open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def read_windows(out: Path) -> list[dict[str, Any]]:
+    """Return the windows that were played whole."""
+    path = out / WINDOWS
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def play(out: Path, pairs: Mapping[str, AbPair]) -> None:
+    """Play every pair that is not in the folder, each under a sampler of its own."""
+    import torch
+
+    from charllm import mark
+    from charllm.measure.sampling import sampling
+    from charllm.measure.settings import MeasureSettings
+
+    out.mkdir(parents=True, exist_ok=True)
+    done = {line["pair"] for line in read_windows(out)}
+    for name, pair in pairs.items():
+        if name not in done:
+            folder = out / f"{name}-{time.time_ns()}"
+            folder.mkdir()
+            with sampling(folder, MeasureSettings(telemetry="nvml")), mark.recording_to(str(folder)):
+                play_pair(name, pair, folder)
+            with (out / WINDOWS).open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps({**line, "folder": folder.name}) + "\n" for line in read_windows(folder))
+            torch.cuda.empty_cache()
+            print(name, flush=True)
+
+
+def read_window(out: Path, line: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what the board read in one window, its first second dropped."""
+    from charllm.measure.marks import find_steps, read_marks
+    from charllm.measure.recording import read_recording
+    from charllm.measure.window import look
+
+    folder, start_s, end_s = out / line["folder"], line["start_s"] + DROPPED_S, line["end_s"]
+    seen = look(read_recording(folder), 0, start_s, end_s)
+    steps = [step.end_s - step.start_s for marks in read_marks(folder).values() for step in find_steps(marks)
+             if step.start_s >= start_s and step.end_s <= end_s]  # fmt: skip
+    return {"step_time_s": float(np.mean(steps)) if steps else None, "power_mean_w": seen.power_mean_w,
+            "power_peak_sensor_w": seen.power_peak_sensor_w, "clock_mean_hz": seen.clock_mean_hz}  # fmt: skip
+
+
+def score(
+    windows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], Mapping[str, float | None]],
+    predicted: Mapping[tuple[str, str], float],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return each effect as it was read, its standard error over turns, and the prediction."""
+    figures = {(line["pair"], line["side"], line["turn"]): read(line) for line in windows}
+    rows = []
+    for name in dict.fromkeys(line["pair"] for line in windows):
+        for metric in METRICS:
+            sides = [[figures[name, side, turn][metric] for turn in range(TURNS)] for side in "AB"]
+            if (name, metric) in predicted and all(one for side in sides for one in side):
+                effects = np.log(np.array(sides[1], dtype=float) / np.array(sides[0], dtype=float))
+                error = float(np.std(effects, ddof=1) / np.sqrt(TURNS))
+                rows.append({"pair": name, "change": PAIRS[name].change, "metric": metric, "standard_error": error,
+                             "read": float(effects.mean()), "predicted": predicted[name, metric]})  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    asked = {name: commands.add_parser(name) for name in ("predict", "play", "score")}
+    asked["predict"].add_argument("-o", "--out", type=Path, required=True)
+    for name in ("play", "score"):
+        asked[name].add_argument("out", type=Path)
+        asked[name].add_argument("--predicted", type=Path, required=True)
+    for one in asked.values():
+        one.add_argument("--only", default="", help="kinds of change, such as microbatch,overlap")
+    arguments = parser.parse_args()
+    kinds = [kind for kind in arguments.only.split(",") if kind]
+    pairs = {name: pair for name, pair in PAIRS.items() if not kinds or pair.change in kinds}
+    if arguments.command == "predict":
+        write_rows(arguments.out, predict_pairs(pairs))
+        return
+    predicted = read_predicted(arguments.predicted, pairs)
+    if arguments.command == "play":
+        play(arguments.out, pairs)
+    rows = score(read_windows(arguments.out), lambda line: read_window(arguments.out, line), predicted)
+    write_rows(arguments.out / "effects.csv", rows)
+    for row in rows:
+        print(f"{row['pair']:32s}{row['metric']:22s}read {row['read']:+.4f} +- {row['standard_error']:.4f}, "
+              f"predicted {row['predicted']:+.4f}")  # fmt: skip
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["pair"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -203,7 +203,9 @@ def test_the_papers_layout_is_read_with_its_traps(tmp_path: Path) -> None:
         for metric, values in rows.items():
             text = "".join(f"{texts.START_S + 0.05 * place},{value}\n" for place, value in enumerate(values))
             (folder / f"{metric}_{rank}.csv").write_text(text)
+    (folder / "system_cpu_usage_rank_0_id_cpu0.csv").write_text(f"{texts.START_S},12.5\n")
     result = charllm.convert("charllm-ppt", folder, tmp_path / "run")
+    assert any("system_*" in warning for warning in result.warnings)
     recording = read_recording(tmp_path / "run" / "nodes" / "node1")
     assert [gpu.number for gpu in recording.facts.gpus] == [1]
     power = recording.series_of(0, "power_instant_w")

@@ -79,9 +79,11 @@ def _of_op(step: Step, timed: StepTime, op: Op, times: float) -> Iterator[Simula
     own = _seconds_each(timed)[costs.kernels.kernel[costs.kernels.op == row]]
     total = sum(one.times * float(each) for one, each in zip(parts, own, strict=True)) or 1.0
     launch_s = costs.launch_s(op) / max(sum(map(_launches, parts)), 1e-12)
+    # A trace has kernels without what lies between them where the queue is empty.
+    running_s = costs.price(op) - costs.kernels.shapes.launch_gap_s * sum(one.times for one in parts)
     for one, each in zip(parts, own, strict=True):
         work = compared_class(CLASS_OF_KERNEL.get(one.shape.kind, MEMORY))
-        seconds = times * costs.price(op) * one.times * float(each) / total
+        seconds = times * running_s * one.times * float(each) / total
         launches = times * _launches(one)
         yield SimulatedKernel(op.name, one.shape.kind, work, times * one.times, launches, seconds, launches * launch_s)
 

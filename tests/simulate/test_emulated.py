@@ -60,6 +60,8 @@ def test_a_short_step_is_predicted_as_a_long_one_and_one_without_a_length_is_ref
     for length_s in (0.0, 1e-9):
         with pytest.raises(SpecError, match=r"a step of .* s'?; expected one of at least 0.0001 s"):
             emulated(wait(length_s))
+    with pytest.raises(SpecError, match="got a step of 0 s"):
+        emulated()
 
 
 def test_work_without_rest_is_held_at_the_cap_and_rests_let_it_run_faster() -> None:

@@ -33,6 +33,7 @@ GROUPS = {
         "preflight": "check GPUs, links, network and hosts before a run is measured",
         "smoke": "run every kind of measurement once, in ten minutes",
         "measure": "run a command; record power, clocks and temperature of its GPUs",
+        "apply": "run a command under power or clock limits, put back at its end",
         "trace": "break down the step time of profiler traces by kernel",
         "replay": "step time of a profiler trace with one thing changed",
         "watch": "show a run while it is recorded; serve its metrics for Prometheus",

@@ -35,8 +35,8 @@ def bounds() -> list[Bound]:
     axis = "limit of the time axis of figure 10"
     small = with_change(run_of(H100, "gpt3-175b tp8-fsdp8 / base"), {"training": {"global_batch_size": 32}})
     return [
-        *(Bound(f"mixtral-8x22b {name}", run_of(H200, f"mixtral-8x22b {name} / base"), 60.0, axis)
-          for name in ("ep8-tp4", "ep8-tp2-pp2")),
+        *(Bound(f"mixtral-8x22b {name}", run_of(H200, f"mixtral-8x22b {name}"), 60.0, axis)
+          for name in ("ep8-tp4 / base", "ep8-tp4 / act", "ep8-tp2-pp2 / base", "ep8-tp2-pp2 / act")),
         Bound("gpt3-175b tp8-fsdp4", run_of(H200, "gpt3-175b tp8-fsdp4 / base"), 1800.0, axis),
         Bound("gpt3-175b tp8-fsdp8, 32 sequences, 64 H100", small, 300.0, "three steps in a job of at most 15 minutes"),
     ]  # fmt: skip

@@ -110,7 +110,8 @@ def _work_through(single: SingleGpu, sliced: list[Sliced], least_s: float) -> in
     whole = [one for slices, repeat in sliced for one in slices * repeat]
     rows, waits_s = np.array([row for row, _ in whole]), np.array([wait_s for _, wait_s in whole])
     begun_s = single.time_s
-    single.spend(rows, waits_s)
+    if whole:
+        single.spend(rows, waits_s)
     step_s, steps = single.time_s - begun_s, 1
     if step_s < SHORTEST_STEP_S:
         raise SpecError("--timeline", Words(f"a step of {step_s:.3g} s"), f"one of at least {SHORTEST_STEP_S:g} s")

@@ -80,8 +80,8 @@ class Layers:
         parts = functional.linear(x, weights["qkv"]).split(sizes, dim=-1)
         query, key, value = (part.view(batch, tokens, -1, self.width).transpose(1, 2) for part in parts)
         cache[0, :, :, begin : begin + tokens], cache[1, :, :, begin : begin + tokens] = key, value
-        held = cache[:, :, :, : begin + tokens]
-        attended = functional.scaled_dot_product_attention(query, *held, is_causal=tokens > 1, enable_gqa=True)
+        key, value = cache[:, :, :, : begin + tokens]
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=tokens > 1, enable_gqa=True)
         return functional.linear(attended.transpose(1, 2).reshape(batch, tokens, -1), weights["proj"])
 
     def feed(self, x: Tensor, weights: dict[str, Tensor]) -> Tensor:
@@ -117,7 +117,7 @@ def _captured(step: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return lambda: graph.replay()
 
 
 def predict_case(case: Case, *, graphs: bool) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@
 
 simulate            memory, step time, power and temperature of one run
 generate            prefill and decode of a static batch: time, memory, power and temperature
+rl                  one step of reinforcement learning: rollouts, updates, weight transfer
 budget              what a job takes on several machines: GPUs, days, money, MW, MWh, CO2
 plan                the best strategy of a job under limits, with the reasons
 sweep               simulate or measure every case of a study, or of axes
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from charllm.api.preflight import preflight
     from charllm.api.replay import Replayed, replay
     from charllm.api.report import report
+    from charllm.api.rl import rl
     from charllm.api.simulation import simulate
     from charllm.api.smoke import smoke
     from charllm.api.stored import Comparison, characterize, compare, load, query
@@ -106,6 +108,7 @@ __all__ = [
     "replay",
     "report",
     "reproduce",
+    "rl",
     "simulate",
     "smoke",
     "sweep",
@@ -132,6 +135,7 @@ _HOMES = {
     "Export": "charllm.api.export",
     "generate": "charllm.api.generation",
     "messages": "charllm.api.messages",
+    "rl": "charllm.api.rl",
     "budget": "charllm.api.plan",
     "plan": "charllm.api.plan",
     "place": "charllm.api.place",

@@ -154,7 +154,7 @@ SLOW = (
 
 def needs_a_machine(line: str) -> bool:
     starts = (
-        "charllm bench", "charllm train", "charllm measure --out", "charllm measure --repeats",
+        "charllm apply", "charllm bench", "charllm train", "charllm measure --out", "charllm measure --repeats",
         "charllm measure --adapter", "charllm measure --launcher", "charllm smoke",
     )  # fmt: skip
     played = line.startswith("charllm emulate") and not line.endswith(("--predict", "--print-timeline"))

@@ -4,10 +4,10 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster, resolve_framework, resolve_model
 from charllm.catalog.tables import KINDS, SOURCE_KINDS, entries
-from charllm.simulate.generation_settings import ENGINES
 from charllm.spec.board import Governor, Heat, Kernels, Power
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
+from charllm.spec.generation import ENGINES
 from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism

@@ -24,7 +24,7 @@ MOST_SHOWN = 3000
 DRAWN = ("diagram", "equation")
 """Languages of blocks that are looked at only."""
 NOT_RUN = {
-    r"charllm (bench|preflight|smoke)\b": "needs a GPU",
+    r"charllm (apply|bench|preflight|smoke)\b": "needs a GPU",
     r"charllm emulate (?!.*--predict)": "needs a GPU",
     r"charllm measure (?!.*--telemetry none)": "needs a GPU",
     r"charllm serve\b": "serves until it is stopped; tests/explorer runs it",

@@ -1,3 +1,4 @@
+import copy
 import json
 import re
 import time
@@ -8,14 +9,18 @@ from typing import Any
 import duckdb
 import pytest
 
+from charllm.analysis.comment import ask_what_if
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.report.page.run import run_page
+from charllm.report.page.view import RunView
 from charllm.report.run import render_run
-from charllm.result.columns import BESIDE
+from charllm.result.columns import BESIDE, SHAPES
 from charllm.result.store import MOST_CELLS, load_run, read_parquet, read_table, save_run, write_tables
-from charllm.simulate.predict import simulate
+from charllm.simulate.predict import predict, simulate
 
 RUN = resolve_run({"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}})
+ANSWERED = ask_what_if(predict(RUN))
 
 
 def test_a_run_is_a_folder_that_gives_itself_back(tmp_path: Path) -> None:
@@ -99,15 +104,33 @@ def test_a_table_of_another_version_is_told_to_lack_a_column(tmp_path: Path) -> 
     stored = json.loads((folder / "result.json").read_text())
     del stored["tables"]["memory"]["total_bytes"]
     (folder / "result.json").write_text(json.dumps(stored))
-    assert "Memory per stage: stored by another version, without 'total_bytes'" in render_run(load_run(folder))
+    text = " ".join(render_run(load_run(folder)).split())
+    assert "table memory: stored by another version, without 'total_bytes'" in text
+
+
+@pytest.mark.parametrize("name", ["description", "memory", "links", "changes", "best_changes"])
+def test_a_run_without_one_of_its_columns_is_told_and_drawn(tmp_path: Path, name: str) -> None:
+    folder = save_run(ANSWERED, tmp_path / "run")
+    whole = json.loads((folder / "result.json").read_text())
+    for column in SHAPES[name]:
+        stored = copy.deepcopy(whole)
+        stored["tables"][name].pop(column, None)
+        (folder / "result.json").write_text(json.dumps(stored))
+        run = load_run(folder)
+        assert f"table {name}: stored by another version, without {column!r}" in run.warnings
+        assert "Step time" in render_run(run, full=True)
+    stored["tables"][name] = {column: [] for column in whole["tables"][name]}
+    (folder / "result.json").write_text(json.dumps(stored))
+    assert "Step time" in render_run(load_run(folder), full=True)
+    assert run_page(RunView(load_run(folder))).sections
 
 
 def test_best_changes_of_another_version_are_said_not_to_be_stored() -> None:
     result = simulate(RUN)
     other = replace(result, tables={**result.tables, "best_changes": lambda: {"other": ["--vpp 2"]}})
     text = render_run(other)
-    assert re.search(r"Best changes +not stored in this run", text)
-    assert "Best single changes: stored by another version" in text
+    assert re.search(r"Would help +not stored in this run", text)
+    assert "Best single changes: stored by another version" in render_run(other, full=True)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,8 @@ def test_a_short_step_is_predicted_as_a_long_one_and_one_without_a_length_is_ref
     for length_s in (0.0, 1e-9):
         with pytest.raises(SpecError, match=r"a step of .* s'?; expected one of at least 0.0001 s"):
             emulated(wait(length_s))
+    with pytest.raises(SpecError, match="got a step of 0 s"):
+        emulated()
 
 
 def test_work_without_rest_is_held_at_the_cap_and_rests_let_it_run_faster() -> None:
@@ -85,6 +87,20 @@ def test_a_transfer_beside_compute_slows_it_and_warms_it() -> None:
     alone, both = emulated(*product(40)), emulated(*product(40), beside)
     assert both.busy_s > alone.busy_s
     assert both.busy_s < alone.busy_s + 0.05
+
+
+def test_what_joins_a_transfer_waits_for_what_is_left_of_it() -> None:
+    beside = Item("communication", "reduce_scatter", stream="tp", duration_s=0.2, blocks=24)
+    joining = Item("communication", "all_gather", duration_s=0.1, blocks=24, joins=("tp",))
+    free, joined = (emulated(beside, *product(10), one) for one in (joining._replace(joins=()), joining))
+    assert emulated(*product(10)).busy_s < 0.05
+    # The transfer is over before what joins it begins.
+    assert joined.busy_s == pytest.approx(0.3, rel=0.01)
+    assert free.busy_s < 0.25
+    # Of one that compute covers nothing is left.
+    covered = beside._replace(duration_s=0.005)
+    waits_s = [emulated(covered, *product(40), one).busy_s for one in (joining._replace(joins=()), joining)]
+    assert waits_s[0] == pytest.approx(waits_s[1], rel=1e-9)
 
 
 def test_a_burst_is_a_square_wave() -> None:
@@ -165,6 +181,14 @@ def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditi
     found = ran(under(**conditions), RANKS[name])
     for rank in (0, found.machine.run.parallelism.world - 1):
         assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=1e-3)
+
+
+@pytest.mark.parametrize("conditions", [{}, {"clock_cap_hz": 1.2e9}], ids=str)
+def test_exchanges_beside_products_hide_as_much_when_they_are_emulated(conditions: dict[str, Any]) -> None:
+    exposed, hidden = (merge(GPT3, {"framework": GRAPHS, "parallelism": {"overlap": axes}}) for axes in ([], ["tp"]))
+    found = ran(under(**conditions), hidden)
+    assert found.metrics["step_time_s"] < 0.95 * ran(under(**conditions), exposed).metrics["step_time_s"]
+    assert agreement(found, 0) == pytest.approx((1, 1, 1), abs=2e-3)
 
 
 @pytest.mark.parametrize("name", RANKS)

@@ -14,6 +14,7 @@ GROUPS = {
     "Predict, without a GPU": {
         "simulate": "memory, step time, power and temperature of one run",
         "generate": "predict generation: prefill and decode of a static batch, by engine",
+        "rl": "predict a step of reinforcement learning: rollouts, updates, weight transfer",
         "sweep": "simulate or measure every case of a study",
         "reproduce": "repeat a paper: runs, figures, a verdict on each finding",
         "plan": "the best strategy under limits, why it is the best, and its flags",
@@ -32,6 +33,7 @@ GROUPS = {
         "preflight": "check GPUs, links, network and hosts before a run is measured",
         "smoke": "run every kind of measurement once, in ten minutes",
         "measure": "run a command; record power, clocks and temperature of its GPUs",
+        "apply": "run a command under power or clock limits, put back at its end",
         "trace": "break down the step time of profiler traces by kernel",
         "replay": "step time of a profiler trace with one thing changed",
         "watch": "show a run while it is recorded; serve its metrics for Prometheus",

@@ -3,7 +3,7 @@
 Data: 39 runs of Megatron-DeepSpeed on DGX-2 nodes (V100-SXM3-32GB), 8 and 16 GPUs, clocks locked from 900 to 1597 MHz
 or free, mean power by Zeus; github.com/stark-sim/megatron-deepspeed-lock-clock, raw run logs. They trained in bf16,
 which a V100 computes in fp32 units.
-Ignores: that full nodes with free clocks slow down within a minute, from 12.5 to 16 s a step.
+Ignores: which slots ran where a node was not full, and the temperature of the air.
 """
 
 import csv
@@ -16,7 +16,7 @@ from charllm.evaluate.points import RunReading
 from charllm.simulate.predict import predict
 from charllm.units import MEGA
 
-LOCKED = "locked"
+LOCKED, FULL = "locked", 16
 FABRIC = {"base": "ib-8x100g", "nics_per_node": 1, "nic_bandwidth_bytes_per_s": 18.8e9, "nic_fraction": 1.0}
 """What the source measured between its nodes: all-reduce of 64 MB at 18.8 GB/s, of 100 that their adapters have."""
 
@@ -32,7 +32,10 @@ def describe_run(row: Mapping[str, str]) -> dict[str, Any]:
     """Return a run as a request."""
     model: dict[str, Any] = {name: int(row[name]) for name in ("layers", "hidden", "ffn", "heads", "kv_heads")}
     nodes, gpus = int(row["nodes"]), int(row["n_gpus"])
-    cluster = {"base": "v100x16", "nodes": nodes, "node": {"gpus": gpus // nodes, "upstream": [-1] * (gpus // nodes)}}
+    cluster: dict[str, Any] = {"base": "v100x16", "nodes": nodes}
+    if gpus < FULL * nodes:
+        # Which slots ran is not told: none is taken to be behind another.
+        cluster["node"] = {"gpus": gpus // nodes, "upstream": [-1] * (gpus // nodes)}
     model |= {"name": f"{row['layers']} layers", "vocab": int(row["vocab_padded"]), "activation": "swiglu"}
     return {
         "model": model,

@@ -39,7 +39,7 @@ def render_energy(result: RunResult, prices: Prices = NO_PRICES) -> str | None:
     rows = price_energy(result, prices)
     if not rows:
         return None
-    heads = ["", "time", "J", "mean W", "kWh", *(["cost"] if prices.per_kwh is not None else [])]
+    heads = ["", "time", "J", "W", "kWh", *(["cost"] if prices.per_kwh is not None else [])]
     heads += [*(["kg CO2"] if prices.co2_kg_per_kwh is not None else []), "not read"]
     return render_table("Energy of all GPUs", heads, [_cells(row, heads) for row in rows])
 
@@ -50,7 +50,7 @@ def _cells(row: dict[str, Any], heads: Sequence[str]) -> list[str]:
         "": row["part"],
         "time": format_seconds(seconds),
         "J": _digits(energy_j),
-        "mean W": _digits(energy_j / seconds if energy_j is not None and seconds > 0 else None),
+        "W": _digits(energy_j / seconds if energy_j is not None and seconds > 0 else None),
         "kWh": _digits(row.get("kwh")),
         "cost": _digits(row.get("cost")),
         "kg CO2": _digits(row.get("co2_kg")),

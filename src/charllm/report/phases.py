@@ -1,13 +1,21 @@
 """Phases of a generation or an RL step as text."""
 
+from collections.abc import Sequence
+
 from charllm.report.power import render_power
 from charllm.report.run import render_answer, render_memory
-from charllm.report.tables import render_table
+from charllm.report.tables import render_facts, render_table
 from charllm.result.columns import Columns, rows_of
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
 from charllm.units import MEGA, format_percent, format_seconds, format_si
 
+PHASE_WORDS = {
+    "cluster_power_peak_w": "peak of the cluster",
+    "cluster_power_ramp_w_per_s": "fastest ramp",
+    "cluster_power_swing_w": "0.1-3 Hz oscillation",
+}
+SPLIT_METRICS = ("step_time_s", "tokens_per_s", "energy_per_step_j", "tokens_per_j", "power_mean_w")
 SHOWN = ("power_mean_w", "power_peak_sensor_w", "temperature_mean_c", "temperature_peak_c", "clock_mean_hz")
 HEADINGS = ["phase", "steps", "time", "share", METRICS["tokens_per_s"].heading, "energy",
             *(METRICS[name].heading for name in SHOWN), "throttled"]  # fmt: skip
@@ -46,3 +54,24 @@ def render_phases(phases: Columns) -> str:
     ]
     return render_table("Phases (time, energy of all GPUs; power, temperature and clock of a GPU)", HEADINGS, cells,
                         drop=DROP)  # fmt: skip
+
+
+def render_rl(result: RunResult) -> str:
+    """Return an RL step as text: answers, phases, power over time."""
+    phases = result.table("phases")
+    metrics = result.metrics
+    ramp, swing = (metrics.get(f"cluster_power_{name}") for name in ("ramp_w_per_s", "swing_w"))
+    parts = [render_answer(result), *([render_phases(phases)] if phases is not None else [])]
+    if ramp is not None:
+        cells = [(PHASE_WORDS[name], METRICS[name].write(metrics[name])) for name in PHASE_WORDS if metrics.get(name)]
+        parts.append(render_facts(cells) if swing is not None else "")
+    return "\n\n".join(part for part in parts if part)
+
+
+def render_splits(splits: Sequence[tuple[str, RunResult]]) -> str:
+    """Return a row for each split of the GPUs, the fastest first."""
+    cells = [
+        [name, *(METRICS[metric].cell(result.metrics[metric]) for metric in SPLIT_METRICS)] for name, result in splits
+    ]
+    headings = ["GPUs", *(METRICS[metric].heading for metric in SPLIT_METRICS)]
+    return render_table("Splits of the GPUs between rollouts and training", headings, cells)

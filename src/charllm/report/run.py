@@ -82,7 +82,7 @@ def render_run(result: RunResult, *, full: bool = False, prices: Prices = NO_PRI
 def _section(result: RunResult, name: str, title: str, render: Callable[[RunResult, Columns], str]) -> list[str]:
     """Return a table that a run has as text; of a simulated one that lacks it, say so."""
     columns = result.table(name)
-    if columns is None:
+    if columns is None or not any(columns.values()):
         return [f"{title}: {NOT_STORED}"] if title and result.origin == "simulated" else []
     try:
         return [render(result, columns)]

@@ -15,7 +15,7 @@ from charllm.result.answers import (
     write_interval,
     write_metric,
 )
-from charllm.result.columns import rows_of
+from charllm.result.columns import absent_column, rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
@@ -158,7 +158,7 @@ def _change_facts(result: RunResult) -> list[Fact]:
     if result.metrics.get("step_time_s") is None:
         return []
     table = result.table("best_changes")
-    if table is None:
+    if table is None or absent_column("best_changes", table):
         return [("Would help", NOT_STORED)]
     told = [f"{row['change']}: {write_gain(row)}" for row in rows_of(table)[:CHANGES]]
     none = "no single change that was tried is faster and fits in memory; charllm plan searches all"

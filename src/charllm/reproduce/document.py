@@ -7,11 +7,13 @@ from charllm.report.claims import HOLDS
 from charllm.reproduce.conditions import USUAL_C
 from charllm.reproduce.draws import ranges
 from charllm.reproduce.maps import map_of
+from charllm.reproduce.nic import nic_words
 from charllm.reproduce.page import seen
 from charllm.reproduce.verdicts import Advice, Judged
 from charllm.reproduce.words import (
     LEVEL_WORDS,
     NOT_DRAWN,
+    NOT_MAPPED,
     accuracy,
     ends,
     evidence,
@@ -49,6 +51,7 @@ def write_document(
     advice: Sequence[Advice],
     readings: Sequence[Mapping[str, Any]],
     joint: Mapping[str, Any] | None,
+    nic: Mapping[str, Any] | None = None,
 ) -> str:
     """Return all findings and recommendations as Markdown."""
     rows = [
@@ -83,6 +86,8 @@ def write_document(
     parts += [*_uncertainty(max((one.drawn for one in judged), default=0)), ""]
     if joint is not None:
         parts += ["## Does one setting explain all thermal findings?", "", _joint(joint), ""]
+    if nic is not None:
+        parts += ["## Which network did the paper's clusters have?", "", *_nic(nic, judged), ""]
     for one in judged:
         parts += _describe(one)
     if readings:
@@ -108,6 +113,23 @@ def _uncertainty(drawn: int) -> list[str]:
     )
     cells = [[one.label, f"{one.low:.3g} to {one.high:.3g}", one.source] for one in ranges().values()]
     return [text, "", *_table(("drawn evenly", "range", "source"), cells)]
+
+
+def _nic(nic: Mapping[str, Any], judged: Sequence[Judged]) -> list[str]:
+    """Return the range of bandwidths, what it rests on, and the verdicts that depend on it."""
+    text = (
+        f'"100 Gb/s" may be of a node or of each of its eight adapters. Bounds of times in the artifact leave '
+        f"{nic['low_gbit_per_s']:g} to {nic['high_gbit_per_s']:g} Gb/s a node within the error of the predictions, and "
+        f"are met from {nic['likely_from_gbit_per_s']:g} on. Effects are stated at 100."
+    )
+    cells = [
+        [one["run"], f"{one['longest_s']:g} s: {one['source']}",
+         ", ".join(f"x {factor}: {step_s:.0f} s" for factor, step_s in one["step_time_s"].items())]
+        for one in nic["bounds"]
+    ]  # fmt: skip
+    told = [[one.finding.name, words] for one in judged if (words := nic_words(one, nic))]
+    tables = [*_table(("run", "bound", "predicted step at a bandwidth"), cells), ""]
+    return [text, "", *tables, *(_table(("finding", "verdict at other bandwidths"), told) if told else [NOT_MAPPED])]
 
 
 def _joint(joint: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.kept import Track, begin, run_rows
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.maps import map_of
+from charllm.reproduce.nic import infer_nic, nic_runs, nic_words
 from charllm.reproduce.page import paper_page
 from charllm.reproduce.paper import STUDIES, Request
 from charllm.reproduce.readings import both_readings, reading_runs
@@ -117,7 +118,7 @@ def run_reproduction(
     advised = [] if only else [build() for build in RECOMMENDATIONS.values()]
     points = [run for one in chosen for run in (*one.runs, *one.reading_runs)]
     points += [run for one in advised for run in one.runs]
-    points += [] if only else [*reading_runs(), *emulated_runs()]
+    points += [] if only else [*reading_runs(), *emulated_runs(), *nic_runs()]
     rows: Rows = run_rows(points, file, workers, track, "runs that findings compare")
     if intervals:
         base = [run for one in chosen for run in one.runs]
@@ -145,8 +146,9 @@ def _run_studies(studies: Sequence[Study], folder: Path, workers: int, track: Pr
 def _write(
     folder: Path, cases: dict[str, list[StudiedCase]], judged: list[Judged], advice: list[Advice], rows: Rows
 ) -> Reproduced:
-    findings, recommendations = [finding_table(one) for one in judged], [advice_table(one) for one in advice]
-    joint = explain_all(judged)
+    nic = infer_nic(rows) if cases else None
+    findings = [{**finding_table(one), "nic": nic_words(one, nic)} for one in judged]
+    recommendations, joint = [advice_table(one) for one in advice], explain_all(judged)
     seen = {**rows, WARM_UP: warm_up()} if cases else rows
     figures: list[Figure] = [figure for build in FIGURES for figure in build(cases, seen)] if cases else []
     readings = both_readings(rows) if cases else []
@@ -160,8 +162,8 @@ def _write(
     _write_json(recommendations, folder / "recommendations.json")
     if any(one.mapped for one in judged):
         maps = [_map_table(one) for one in judged if one.mapped]
-        _write_json({"one_setting": joint, "maps": maps}, folder / "conditions.json")
-    write_text(write_document(judged, advice, readings, joint), folder / "findings.md")
+        _write_json({"one_setting": joint, "maps": maps, "nic": nic}, folder / "conditions.json")
+    write_text(write_document(judged, advice, readings, joint, nic), folder / "findings.md")
     write_page(page, folder / "report.html")
     return Reproduced(folder, findings, recommendations, joint)
 

@@ -95,8 +95,8 @@ def answer_generation(result: "RunResult") -> str:
 def answer_usual(result: "RunResult") -> str:
     """How long the step takes where the run is not tuned, unless it is stated to be."""
     step_s = result.metrics.get("step_time_s")
-    generated = "time_to_first_token_s" in result.metrics
-    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec or generated:
+    phased = result.table("phases") is not None
+    if result.origin != "simulated" or step_s is None or "cluster" not in result.spec or phased:
         return ""
     grade = stored_grade(result.spec)
     ends = " to ".join(METRICS["step_time_s"].write(step_s * factor) for factor in usual_factors()[::2])
@@ -198,8 +198,7 @@ def verdict(result: "RunResult") -> str:
 
 def answer_changes(result: "RunResult") -> str:
     """The single changes that gain most, of a run that was simulated and fits."""
-    phased = "time_to_first_token_s" in result.metrics
-    if result.origin != "simulated" or phased or result.metrics.get("step_time_s") is None:
+    if result.origin != "simulated" or result.table("phases") is not None or result.metrics.get("step_time_s") is None:
         return ""
     changes = result.table("best_changes")
     if changes is None or "change" not in changes:

@@ -42,6 +42,10 @@ BESIDE = ("timeline", "signals", "cluster", "power_changes", "sensor", "figures"
 """Larger tables, which are stored as parquet files beside ``result.json``; all others lie in it."""
 
 
+BAND = ("low", "mean", "high")
+"""Of the GPUs at a time."""
+
+
 def _columns(whole: str = "", numbers: str = "", texts: str = "", known: str = "") -> dict[str, Any]:
     """Declare columns by what their cells hold; `known`: numbers that are never missing."""
     kinds = {int: whole, float: known, Number: numbers, str: texts}
@@ -55,19 +59,32 @@ _CHANGES = _columns(
 )
 SHAPES: dict[str, dict[str, Any]] = {
     "description": _columns(texts="part text"),
-    "memory": _columns("stage rank", known="allocated_bytes reserved_bytes total_bytes need_bytes", texts="in_flight"),
+    "memory": _columns(
+        "stage rank",
+        known="weights_bytes gradients_bytes optimizer_bytes activations_bytes scratch_bytes reserve_bytes "
+        "communication_bytes context_bytes allocated_bytes reserved_bytes total_bytes need_bytes",
+        texts="in_flight",
+    ),
     "traffic": _columns("ranks", "sent_bytes messages message_bytes_median", "axis algorithms hops nic_shared_with"),
     "parameters": _columns(known="each copies total active", texts="name"),
     "breakdown": _columns("stage", texts="label", known="seconds"),
-    "links": _columns("ranks", "message_bytes calls seconds", "axis group collective algorithm link"),
+    "links": _columns(
+        "ranks",
+        "flows_per_nic",
+        "axis group collective algorithm link",
+        known="message_bytes sent_bytes calls seconds achieved_bytes_per_s large_message_bytes_per_s peak_bytes_per_s",
+    ),
     "explanations": _columns(texts="text"),
     "best_changes": _CHANGES,
-    "changes": _CHANGES,
-    "warm_up": _columns(known="t_s"),
+    "changes": {**_CHANGES, "fits": list[bool], "needs": list[str | None]},
+    "warm_up": _columns(
+        known="t_s",
+        numbers=" ".join(f"{name}_{end}" for name in ("temperature_c", "power_w", "clock_hz") for end in BAND),
+    ),
     "preheating": _columns(known="factor", numbers="temperature_peak_c temperature_spread_node_k step_time_s"),
     "reasons": _columns(texts="table reason"),
     "predicted": _columns(texts="metric", known="value"),
-    "steps": _columns(known="start_s end_s", numbers="energy_j"),
+    "steps": _columns(known="start_s end_s"),
     "phases": _columns(texts="phase", known="seconds"),
     "energy": _columns(texts="part", known="seconds unread_fraction", numbers="energy_j"),
     "losses": _columns(known="t_s", texts="name", numbers="loss"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import MissingExtra, SpecError, Words
 from charllm.result import brief
-from charllm.result.columns import BESIDE, check_columns
+from charllm.result.columns import BESIDE, absent_column, check_columns
 from charllm.result.columns import Columns as Columns
 from charllm.result.metrics import METRICS, Metrics
 from charllm.result.shape import SCHEMA_VERSION, check_result
@@ -149,6 +149,11 @@ def from_json(text: str, source: str) -> RunResult:
     check_shape(stored, dict[str, dict[str, Any]], source, "tables")
     tables = {name: check_columns(name, columns, source, f"tables.{name}") for name, columns in stored.items()}
     known = {name: table[name] for name in FIELDS}
+    # A table of another version is left out whole, and said: no page could be drawn of a part of it.
+    absent = {name: column for name, columns in tables.items() if (column := absent_column(name, columns))}
+    tables = {name: columns for name, columns in tables.items() if name not in absent}
+    lacks = [f"table {name}: stored by another version, without {column!r}" for name, column in absent.items()]
+    known["warnings"] = [*known["warnings"], *lacks]
     # A metric that another version did not know is not known.
     known["metrics"] = {**dict.fromkeys(METRICS), **known["metrics"]}
     return RunResult(**known, tables={name: partial(dict, columns) for name, columns in tables.items()})

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from charllm.spec.fields import choice, count, flag, path
-from charllm.spec.generation import CACHE_BYTES
-
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "nemo-generate")
-MOST = 16_777_216
+from charllm.spec.generation import CACHE_BYTES, ENGINES, MOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,9 @@ from charllm.spec.fields import check_fields, choice, count
 if TYPE_CHECKING:
     from charllm.spec.run import RunSpec
 
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "nemo-generate")
+MOST = 16_777_216
+"""Profiles of engines that generate, and the largest counts of a request."""
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
 """Format of the key-value cache: bytes of an element. Ignores: scales of 8-bit caches."""
 

@@ -5,7 +5,7 @@ import pytest
 from charllm.errors import SpecError
 from charllm.report.figure import Figure, Page
 from charllm.report.page.plan import plan_page
-from charllm.report.page.planned import is_plan
+from charllm.report.page.planned import check_plan, is_plan
 from charllm.report.web.html import pack
 from tests.report.page.plans import plan_table
 from tests.report.page.runs import rows_of
@@ -84,3 +84,5 @@ def test_a_damaged_plan_is_refused() -> None:
     assert not is_plan({"best": []})
     with pytest.raises(SpecError, match="what `charllm plan --json` prints"):
         plan_page(plan_table(best=[{"strategy": "x"}]))
+    with pytest.raises(SpecError, match=r"counts\.priced: got nothing; expected a whole number"):
+        check_plan(plan_table(counts={"visited": 9, "simulated": 3}), "plan.json")

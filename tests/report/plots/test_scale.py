@@ -42,6 +42,10 @@ def test_labels_are_few_in_order_and_on_the_scale(first: float, second: float, c
     assert all(scale.low - room <= tick <= scale.high + room for tick in found)
 
 
+def test_values_too_close_for_a_round_number_are_their_own_labels() -> None:
+    assert ticks(Scale(0.0, 5e-324, 40), 4) == [0.0, 5e-324]
+
+
 def test_bars_begin_at_zero_and_nothing_known_has_no_scale() -> None:
     scale = scale_of([5.0, 10.0], 10, from_zero=True)
     assert scale == Scale(0.0, 10.0, 10)

@@ -524,3 +524,25 @@ def test_adapters_of_swift_and_of_mindspeed_are_trained() -> None:
 def test_preferences_under_swift_are_refused() -> None:
     (setting,) = read_megatron(SWIFT.replace("megatron sft", "megatron rlhf"), "run.sh").unmodelled
     assert "preferences" in setting.reason
+
+
+PLAIN = (
+    "python main.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --micro-batch-size 1 --seq-length 128 "
+    "--tensor-model-parallel-size 2 --bf16 --vocab-size 100"
+)
+
+
+@pytest.mark.parametrize(
+    "launch",
+    ["torchrun --nproc_per_node 8 -c '{}'", "su - user -c '{}'", "python -m launcher -c '{}'", "srun x -c '{}'"],
+)
+def test_a_command_in_one_word_after_c_is_followed(launch: str) -> None:
+    found = read_megatron(launch.format(PLAIN) + "\n", "run.sh")
+    assert found.request["parallelism"]["tp"] == 2
+    assert found.request["model"]["layers"] == 8
+
+
+@pytest.mark.parametrize("text", ["([0]*int(1)+[1]*7)", "[0]*(8-7)+[1]*7", "0,1,1,1,1,1,1,1", "[0]+[1]*(14//2)"])
+def test_the_layers_with_experts_may_be_an_expression(text: str) -> None:
+    found = read_megatron(f"{PLAIN} --num-experts 8 --moe-layer-freq '{text}'\n", "run.sh")
+    assert found.request["model"]["dense_layers"] == 1

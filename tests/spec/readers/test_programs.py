@@ -332,3 +332,65 @@ def test_what_a_file_leaves_open_or_asks_for_in_vain_is_named(
     with pytest.raises(SpecError, match=message) as caught:
         run_of(tmp_path, text.replace(old, new, 1))
     assert caught.value.exit_code == 2
+
+
+SWIFT = """
+NPROC_PER_NODE=4 \\
+swift sft --model meta-llama/Llama-3.1-8B-Instruct --tuner_type lora --lora_rank 16 --target_modules all-linear \\
+    --torch_dtype bfloat16 --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --max_length 4096 \\
+    --deepspeed zero2
+"""
+TRAINER = """
+accelerate launch --config_file fsdp.yaml train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --bf16 True \\
+    --per_device_train_batch_size 1 --gradient_accumulation_steps 2 --max_seq_length 2048 --gradient_checkpointing True
+"""
+SCRIPTS = {
+    "swift": (
+        SWIFT,
+        {"name": "llama3-8b", "lora_rank": 16, "zero": 2, "global_batch_size": 64, "profile": "deepspeed"},
+    ),
+    "accelerate": (
+        TRAINER,
+        {"name": "llama3-8b", "zero": 3, "global_batch_size": 16, "recompute": "full", "profile": "fsdp"},
+    ),
+    "llamafactory": (
+        "llamafactory-cli train settings.yaml cutoff_len=1024\n",
+        {"name": "llama3-8b", "zero": 3, "seq_length": 1024, "global_batch_size": 16},
+    ),
+}
+ACCELERATE = """
+distributed_type: FSDP
+num_processes: 8
+fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_offload_params: false}
+"""
+
+
+def script_run(folder: Path, text: str) -> RunSpec:
+    run_of(folder, FACTORY)
+    (folder / "fsdp.yaml").write_text(ACCELERATE)
+    path = folder / "run.sh"
+    path.write_text(text)
+    return resolve_run(build_request(None, {"from_": str(path), "cluster": "h100x8"}))
+
+
+@pytest.mark.parametrize("program", SCRIPTS)
+def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Path) -> None:
+    text, expected = SCRIPTS[program]
+    run = script_run(tmp_path, text)
+    assert {name: field_of(run, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SWIFT.replace("swift sft", "swift rlhf"), "preferences"),
+        (SWIFT.replace("--deepspeed", "--task_type seq_cls --deepspeed"), "head of another task"),
+        (SWIFT.replace("--max_length 4096", ""), "training.seq_length"),
+        (SWIFT.replace("_size 2", "_size $BATCH"), "--env BATCH"),
+        (TRAINER.replace("fsdp.yaml", "away.yaml"), "away.yaml"),
+        ("llamafactory-cli train away.yaml\n", "away.yaml"),
+    ],
+)
+def test_what_a_tuning_script_leaves_open_is_named(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=message):
+        script_run(tmp_path, text)

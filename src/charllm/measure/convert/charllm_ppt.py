@@ -12,6 +12,8 @@ from charllm.measure.convert.names import CHARLLM_PPT
 from charllm.measure.convert.source import ForeignFile, Hints, whole_lines
 from charllm.measure.convert.values import read_moment
 
+SYSTEM = re.compile(r"^system_[a-z0-9_]+\.csv$")
+"""Readings of the host, of each CPU, device or zone: not of GPUs."""
 FILE = re.compile(r"^(?P<metric>[a-z_]+?)_(?P<rank>\d{1,6})\.csv$")
 NVLINK = ("nvlink_tx_throughput", "nvlink_rx_throughput")
 GPUS_PER_NODE = 8
@@ -20,6 +22,8 @@ FAILED, WRAP = -1.0, 2.0**32
 
 def is_ours(file: ForeignFile) -> bool:
     """Tell whether a file has one of the artifact's names and layout."""
+    if SYSTEM.match(file.path.name):
+        return True
     match = FILE.match(file.path.name)
     return match is not None and match["metric"] in {*CHARLLM_PPT, *NVLINK} and _is_pair(file.head.partition("\n")[0])
 
@@ -35,7 +39,9 @@ def read(file: ForeignFile, _hints: Hints) -> Foreign:
     match = FILE.match(file.path.name)
     if match is None or match["metric"] not in CHARLLM_PPT:
         foreign.left_out[file.path.name] += 1
-        if match is not None and match["metric"] in NVLINK:
+        if SYSTEM.match(file.path.name):
+            foreign.note("readings of the host (system_*) of this layout are left out")
+        elif match is not None and match["metric"] in NVLINK:
             foreign.note("NVLink counters of this layout are of link 0 alone: left out")
         return foreign
     rank, meaning = int(match["rank"]), CHARLLM_PPT[match["metric"]]

@@ -145,7 +145,7 @@ def _told(cases: Sequence[StudiedCase], name: str, pattern: str) -> str:
 def group_cases(cases: Iterable[StudiedCase]) -> list[StudiedCase]:
     """Group cases by model (and by cluster where that is varied), name each inside its group, add derived metrics."""
     listed = list(cases)
-    clusters = {case.settings.get("cluster") for case in listed}
+    clusters = {str(case.settings.get("cluster")) for case in listed}
     grouped = []
     for case in listed:
         model, cluster = case.values.get("model") or case.settings.get("model"), case.settings.get("cluster")

@@ -115,6 +115,7 @@ class StoredCounts(TypedDict):
     """How many strategies a plan has considered; further counts are whole numbers, too."""
 
     visited: int
+    priced: int
     simulated: int
 
 

@@ -92,7 +92,7 @@ def _panels(run: RunView, bands: Mapping[str, Band], *, shown: bool) -> list[dic
 def _read_sensor(run: RunView, signals: Columns, inside: Any, bins: Bins) -> tuple[int, Column] | None:
     """Return the simulated GPU with the highest power and what its sensor shows, at the times of its readings."""
     sensor = run.table("sensor")
-    if not sensor or not len(sensor["rank"]):
+    if not sensor:
         return None
     rank = int(sensor["rank"][0])
     read = (np.asarray(signals["rank"])[inside] == rank) & np.isin(to_floats(signals["t_s"])[inside], sensor["t_s"])

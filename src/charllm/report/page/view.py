@@ -64,7 +64,9 @@ class RunView:
         except (CharllmError, OSError, ValueError) as error:
             self.broken[name] = f"table {name}: {error}"
             return None
-        absent = absent_column(name, found) if found else None
+        if not found or not any(found.values()):
+            return None
+        absent = absent_column(name, found)
         if absent is not None:
             self.broken[name] = f"table {name}: stored by another version, without {absent!r}"
             return None

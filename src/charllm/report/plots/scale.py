@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+LEAST_STEP = 1e-300
+"""Values closer than this have no round number between them."""
 ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -67,8 +69,10 @@ def ticks(scale: Scale, count: int) -> list[float]:
 
 
 def _linear_ticks(scale: Scale, count: int) -> list[float]:
-    span = scale.high - scale.low
-    power = 10.0 ** math.floor(math.log10(span / max(1, count)))
+    each = (scale.high - scale.low) / max(1, count)
+    if each < LEAST_STEP:
+        return []
+    power = 10.0 ** math.floor(math.log10(each))
     for step in (factor * power for power in (power, 10 * power) for factor in ROUND):
         first, last = math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9)
         if last - first + 1 <= count:

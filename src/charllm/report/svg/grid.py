@@ -1,11 +1,15 @@
 """Heatmaps: a coloured cell for each pair of a row and a column."""
 
+from math import ceil
+
 from charllm.report.figure import Figure
 from charllm.report.page.quantity import write_number
-from charllm.report.svg.legend import draw_legend
-from charllm.report.svg.pen import CIVIDIS, colour, rect, shade, text, text_width
+from charllm.report.svg.pen import colour, rect, shade, text, text_width
 
 TALL, HEAD = 20.0, 24.0
+GAP = 6.0
+"""Least space between two labels."""
+BAR_WIDE, BAR_STEPS = 160.0, 32
 LEAST_TEXT = 34.0
 DARK = 0.55
 """Shades below this carry white numbers."""
@@ -22,16 +26,13 @@ def draw_grid(figure: Figure, width: float) -> tuple[list[str], float]:
     known = [number for _, _, number, _ in cells if number is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     unit = options.get("unit") or value.unit
-    shown = [(f"{low:.3g} {unit}".rstrip(), CIVIDIS[0], ""), (f"{high:.3g} {unit}".rstrip(), CIVIDIS[-1], "")]
-    found, top = draw_legend(
-        [(f"{options.get('label') or value.label}: {shown[0][0]}", CIVIDIS[0], ""), shown[1]], width
-    )
+    found, top = _colour_bar(options.get("label") or value.label, (low, high), unit)
     if options.get("ring"):
         found.append(text(0, top + 6, f"frame: {options.get('ring_label', '')}", fill=colour("ring")))
         top += 16
     left = min(max((text_width(name) for name in names), default=0.0) + 10, 0.42 * width)
     wide = (width - left) / max(len(heads), 1)
-    every = max(1, round(LEAST_TEXT / wide + 0.49))
+    every = max(1, ceil((max(map(text_width, heads), default=0.0) + GAP) / wide))
     found += [
         text(left + (at + 0.5) * wide, top + 12, head, anchor="middle", size=10)
         for at, head in enumerate(heads)
@@ -49,3 +50,12 @@ def draw_grid(figure: Figure, width: float) -> tuple[list[str], float]:
             ink = "#ffffff" if fraction < DARK else "#111111"
             found.append(text(x + wide / 2, y + TALL / 2, write_number(number), anchor="middle", size=10, fill=ink))
     return found, top + HEAD + TALL * len(names)
+
+
+def _colour_bar(label: str, ends: tuple[float, float], unit: str) -> tuple[list[str], float]:
+    """Return a bar of all colours with its ends in words, and where what follows may begin."""
+    low, high = (f"{end:.3g} {unit}".rstrip() for end in ends)
+    head = f"{label}: {low}"
+    left, step = text_width(head) + GAP, BAR_WIDE / BAR_STEPS
+    bar = [rect(left + at * step, 2, step + 0.5, 10, shade(at / (BAR_STEPS - 1))) for at in range(BAR_STEPS)]
+    return [text(0, 8, head), *bar, text(left + BAR_WIDE + GAP, 8, high)], 20.0

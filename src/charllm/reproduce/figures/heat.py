@@ -5,48 +5,60 @@ from collections.abc import Mapping, Sequence
 from charllm.catalog.resolve import resolve_run
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, conditions_of, title
+from charllm.report.page.view import RunView
 from charllm.reproduce.looks import Row, Rows
 from charllm.reproduce.paper import H200, MI250, run_of
 from charllm.result.metrics import METRICS
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import predict
 
-DRAWN = METRICS["temperature_mean_c"]
+DRAWN = {"": METRICS["temperature_mean_c"], "-clock": METRICS["clock_mean_hz"]}
+"""Suffix of a figure's name: the metric of its cells."""
 SHOWN_CASE, WARM_UP_S = "gpt3-175b tp2-pp16 / act", 300.0
 WARM_UP = "warm-up"
 """Under which the warm-up stands among the rows."""
-MAPS = ((H200, "figure-17", "Figure 17: mean temperature of every GPU, 32 H200", " / base"),
-        (MI250, "mi250-heat", "MI250: mean temperature of every GCD, 32 GCDs", " / act"))  # fmt: skip
+MAPS = ((H200, "figure-17", "Figure 17: {} of every GPU, 32 H200", " / base"),
+        (MI250, "mi250-heat", "MI250: {} of every GCD, 32 GCDs", " / act"))  # fmt: skip
 
 
 def temperatures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
-    """Return the mean temperature of every GPU, a row for each configuration."""
+    """Return the mean temperature and the mean clock of every GPU, a row for each configuration."""
     found = []
     for study, name, question, ends in MAPS:
         listed = [case for case in cases.get(study, ()) if case.name.endswith(ends) and case.ran]
-        cells = [
-            (title(case).removesuffix(ends), f"{row['node']}.{row['slot']}", row["temperature_mean_c"])
+        gpus = [
+            (title(case).removesuffix(ends), place, row)
             for case in listed
             if (view := case.open_view()) is not None
-            for row in sorted(view.result.gpus, key=lambda row: (row["node"], row["slot"]))
+            for place, row in _front_to_rear(view)
         ]
-        if cells:
+        for suffix, metric in DRAWN.items() if gpus else ():
+            values = [row[metric.name] / metric.scale for _, _, row in gpus]
             columns = {
-                "case": Column("configuration", [case for case, _, _ in cells]),
-                "gpu": Column("GPU (node.slot)", [gpu for _, gpu, _ in cells]),
-                "degrees": Column(DRAWN.label, [degrees for _, _, degrees in cells], DRAWN.unit, 3),
+                "case": Column("configuration", [case for case, _, _ in gpus]),
+                "gpu": Column("GPU (node.slot)", [place for _, place, _ in gpus]),
+                "value": Column(metric.label, values, metric.unit, 3),
             }
-            options = {
-                "row": "case",
-                "column": "gpu",
-                "value": "degrees",
-                "label": DRAWN.label,
-                "unit": "C",
-            }
-            hot = max(cells, key=lambda cell: cell[2])
-            message = f"Columns are GPUs (node.slot). Highest mean: GPU {hot[1]} of {hot[0]}, {hot[2]:.1f} C."
-            found.append(Figure(name, "heatmap", question, message, columns, options, conditions_of(listed)))
+            options = {"row": "case", "column": "gpu", "value": "value", "label": metric.label, "unit": metric.unit}
+            most = max(range(len(values)), key=lambda at: values[at])
+            message = (
+                f"Columns are GPUs (node.slot), in each node those in front first; r: a rear slot. Highest: GPU "
+                f"{gpus[most][1]} of {gpus[most][0]}, {values[most]:.4g} {metric.unit}."
+            )
+            asked = question.format(metric.label)
+            found.append(Figure(name + suffix, "heatmap", asked, message, columns, options, conditions_of(listed)))
     return found
+
+
+def _front_to_rear(view: RunView) -> list[tuple[str, Row]]:
+    """Return the GPUs of a run, nodes in order, in each node those in front first, and their names."""
+    upstream = view.cluster.node.upstream if view.cluster is not None else ()
+
+    def is_rear(row: Row) -> bool:
+        return bool(upstream) and upstream[row["slot"]] >= 0
+
+    ordered = sorted(view.result.gpus, key=lambda row: (row["node"], is_rear(row), row["slot"]))
+    return [(f"{row['node']}.{row['slot']}{'r' if is_rear(row) else ''}", row) for row in ordered]
 
 
 def imbalance(_cases: Mapping[str, Sequence[StudiedCase]], rows: Rows) -> list[Figure]:

@@ -11,7 +11,7 @@ from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H200, MICROBATCH
 from charllm.timeline.labels import LABEL_WORDS, LABELS
 
-SHOWN = ("tp2-pp16", "tp8-pp4")
+MODEL, ENDS = "gpt3-175b ", " / mbs 1"
 SIZES = (1, 4)
 
 
@@ -20,35 +20,46 @@ def kernel_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> l
     listed = [case for case in cases.get(H200, ()) if case.name.endswith((" / base", " / act"))]
     if not listed:
         return []
+    note = (
+        "Each instant has one label, and waiting is separate from exposed communication. The artifact sums kernel "
+        "durations over all streams, which hides overlap, bubbles and waits."
+    )
+    question = "Figure 10: breakdown of the step time, without (base) and with recomputation (act)"
     figure = case_seconds(listed, conditions_of(listed))
-    return [
-        replace(
-            figure,
-            name="figure-10",
-            question="Figure 10: breakdown of the step time, without (base) and with recomputation (act)",
-            message=f"{figure.message} Each instant has one label, and waiting is separate from exposed communication. "
-            "The artifact sums kernel durations over all streams, which hides overlap, bubbles and waits.",
-        )
-    ]
+    found = [replace(figure, name="figure-10", question=question, message=f"{figure.message} {note}")]
+    for sharded, words in ((False, "model parallelism"), (True, "FSDP")):
+        figure = case_seconds([case for case in listed if ("fsdp" in case.name) == sharded], conditions_of(listed))
+        if not figure.missing:
+            name = f"figure-10-seconds{'-fsdp' if sharded else ''}"
+            options = {**figure.options, "value": "seconds", "unit": "s", "total": True}
+            found.append(replace(figure, name=name, question=f"{question}, seconds: {words}", message=note,
+                                 options=options))  # fmt: skip
+    return found
 
 
 def stage_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
-    """Return the seconds of every stage of GPT3-175B, microbatches of 1 and 4 side by side, stages in order."""
-    rows: list[tuple[str, str, float]] = []
-    for strategy in SHOWN:
-        for size in SIZES:
-            case = next(
-                (one for one in cases.get(MICROBATCH, ()) if one.name == f"gpt3-175b {strategy} / mbs {size}"), None
-            )
-            for stage, label, seconds in _stages(case):
-                rows.append((f"{strategy} mbs {size}, stage {stage}", label, seconds))
+    """Return the seconds of every stage of GPT3-175B, a figure for each strategy, microbatches of 1 and 4, in order."""
+    strategies = [case.name.removeprefix(MODEL).removesuffix(ENDS) for case in cases.get(MICROBATCH, ())
+                  if case.name.startswith(MODEL) and case.name.endswith(ENDS)]  # fmt: skip
+    found = [_stage_figure(strategy, cases.get(MICROBATCH, ())) for strategy in strategies]
+    return [figure for figure in found if figure is not None]
+
+
+def _stage_figure(strategy: str, cases: Sequence[StudiedCase]) -> Figure | None:
+    rows = [
+        (size, stage, label, seconds)
+        for size in SIZES
+        for case in cases
+        if case.name == f"{MODEL}{strategy} / mbs {size}"
+        for stage, label, seconds in _stages(case)
+    ]
     if not rows:
-        return []
+        return None
     columns = {
-        "bar": Column("stage", [bar for bar, _, _ in rows]),
-        "group": Column("run", [bar.partition(",")[0] for bar, _, _ in rows]),
-        "part": Column("part", [part for _, part, _ in rows]),
-        "seconds": Column("time", [seconds for _, _, seconds in rows], "s", 3),
+        "bar": Column("stage", [f"mbs {size}, stage {stage}" for size, stage, _, _ in rows]),
+        "group": Column("run", [f"mbs {size}" for size, _, _, _ in rows]),
+        "part": Column("part", [label for _, _, label, _ in rows]),
+        "seconds": Column("time", [seconds for _, _, _, seconds in rows], "s", 3),
     }
     options = {"bar": "bar", "group": "group", "part": "part", "value": "seconds", "order": list(LABELS),
                "palette": "part", "labels": LABEL_WORDS, "unit": "s", "horizontal": True}  # fmt: skip
@@ -56,8 +67,8 @@ def stage_seconds(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> li
         "Pipeline stages of GPT3-175B in order; the artifact's plot scrambles them (file names sorted as text). "
         "Larger microbatches lengthen the pipeline bubble."
     )
-    question = "Figure 15: breakdown of the step time by pipeline stage, microbatches 1 and 4"
-    return [Figure("figure-15", "stacked-bars", question, message, columns, options)]
+    question = f"Figure 15: breakdown of the step time by pipeline stage, microbatches 1 and 4, {strategy}"
+    return Figure(f"figure-15-{strategy}", "stacked-bars", question, message, columns, options)
 
 
 def _stages(case: StudiedCase | None) -> list[tuple[int, str, float]]:

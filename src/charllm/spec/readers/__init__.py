@@ -33,9 +33,11 @@ def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
 def _read_script(text: str, path: str, inputs: Inputs) -> Reading:
     """Read a script: the configuration file that it writes for its program, or else the program's arguments."""
     from charllm.spec.readers.megatron import read_megatron
+    from charllm.spec.readers.tuning_script import read_tuning_script
     from charllm.spec.readers.written import read_written
 
-    return read_written(text, path, inputs) or read_megatron(text, path, inputs)
+    written = read_written(text, path, inputs)
+    return written or read_tuning_script(text, path, inputs) or read_megatron(text, path, inputs)
 
 
 def _read_json(text: str, path: str) -> Reading:

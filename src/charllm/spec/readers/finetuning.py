@@ -90,6 +90,8 @@ _TRAINED = {
     "rl": Unmodelled(PREFERENCES),
     "rlhf_type": Unmodelled(PREFERENCES),
     "reward_model": Unmodelled(PREFERENCES),
+    "task_type": Unmodelled("a head of another task", (*OFF, "causal_lm", "CAUSAL_LM")),
+    "num_labels": Unmodelled("a head of another task"),
     "quantization_bit": Unmodelled("weights in few bits"),
     "quant_bits": Unmodelled("weights in few bits"),
     "quant_method": Unmodelled("weights in few bits"),
@@ -133,6 +135,7 @@ _TRAINED = {
 }
 _SMALL = {
     "sample_packing": Unmodelled("packed documents: give training.document_tokens"),
+    "padding_free": Unmodelled("packed documents: give training.document_tokens"),
     "packing": Unmodelled("packed documents: give training.document_tokens"),
     "liger_kernel": Unmodelled("Liger's kernels"),
     "enable_liger_kernel": Unmodelled("Liger's kernels"),
@@ -177,7 +180,8 @@ WORDS: dict[str, Spelling] = {
         micro_default=1, sequence=("max_length",), adapter=("tuner_type", "train_type", "sft_type"),
         adapters={"lora": True, "full": False}, adapter_default="lora", target_default="all-linear",
         rank=("lora_rank",), recomputes=True, narrow=True,
-        known=_known("", "torch_dtype deepspeed fsdp optim tuner_type train_type sft_type bf16 fp16"),
+        known=_known("attn_impl experts_impl",
+            "torch_dtype deepspeed fsdp optim tuner_type train_type sft_type bf16 fp16"),
     ),
     "TRL or the alignment handbook": Spelling(
         model=("model_name_or_path",), micro=("per_device_train_batch_size",), micro_default=8,
@@ -251,9 +255,9 @@ def _is_on(document: Document, key: str) -> bool:
 
 def _stage(document: Document) -> list[Setting]:
     """Refuse what is no training on next tokens."""
-    where, stage = _first(document, ("stage", "rlhf_type"))
-    if where == "stage" and stage not in (None, "sft", "pt"):
-        return [Setting(where, f"{where}: {shown(stage)}", document.lines.get(where), PREFERENCES)]
+    stage = document.find("stage")
+    if stage not in (None, "sft", "pt"):
+        return [Setting("stage", f"stage: {shown(stage)}", document.lines.get("stage"), PREFERENCES)]
     return []
 
 

@@ -249,7 +249,7 @@ FAMILIES: dict[str, Family] = {
         gated=False,
         ffn_over_hidden=4,
     ),
-    "gpt_neox": Family({**LAYERNORM, "bias": "all"}, (), GELU, gated=False),
+    "gpt_neox": Family({**LAYERNORM, "bias": "all"}, (read_stated_bias,), GELU, gated=False),
     "gpt_oss": Family(
         {**ROPE, "bias": "all", "attention_sinks": True},
         (read_stated_bias, read_window, read_experts),

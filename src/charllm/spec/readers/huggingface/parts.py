@@ -29,7 +29,7 @@ SHARED_FFN = (
 PREDICTION = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 BIASES = {(False, False): "none", (True, False): "attention", (False, True): "mlp", (True, True): "all"}
 """Whether attention has a bias, whether the feed-forward block has one: the word for it."""
-BLOCKS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+BLOCKS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
 
 
 def read_biases(config: Config) -> Table:
@@ -139,7 +139,7 @@ def read_token_prediction(config: Config) -> Table:
 
 def read_hybrid(config: Config) -> Table:
     """Read Nemotron-H: which layers are Mamba-2, attention, feed-forward or experts, and their widths."""
-    pattern = _pattern(config, "hybrid_override_pattern", "layers_block_type")
+    pattern = _pattern(config, "hybrid_override_pattern", "layers_block_type", "layer_types")
     table = {
         "pattern": pattern,
         "ssm_heads": count_of(config, ("mamba_num_heads",)),
@@ -150,7 +150,9 @@ def read_hybrid(config: Config) -> Table:
         **read_token_prediction(config),
     }
     if table["mtp_layers"]:
-        table["mtp_pattern"] = _pattern(config, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+        keys = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
+        # Transformers' own default is attention and experts.
+        table["mtp_pattern"] = _pattern(config, *keys) if any(key in config for key in keys) else "*E"
     if "E" not in pattern:
         for key in (*EXPERTS, *TOPK, *EXPERT_FFN, *SHARED, *SHARED_FFN, "n_group", "topk_group"):
             config.get(key)
@@ -162,10 +164,11 @@ def read_hybrid(config: Config) -> Table:
     return {**table, **experts, "shared_ffn": shared * width, "expert_latent": latent}
 
 
-def _pattern(config: Config, text: str, words: str) -> str:
+def _pattern(config: Config, text: str, *lists: str) -> str:
     """Return a pattern of layers, spelled in letters or as a list of words."""
-    if words not in config:
-        name, letters = first_of(config, (text, words))
+    words = next((key for key in lists if key in config), "")
+    if not words:
+        name, letters = first_of(config, (text, *lists))
         if not isinstance(letters, str):
             raise SpecError(name, shown(letters), "a text with one letter for each layer")
         return letters

@@ -65,7 +65,8 @@ def flag_of(config: Config, key: str, otherwise: bool) -> bool:
 
 def layers_of(config: Config) -> int:
     """Return how many layers there are: the number stated, else the length of the list of them."""
-    listed = config.get("layers_block_type")
+    key = "layers_block_type" if "layers_block_type" in config else "layer_types"
+    listed = config.get(key) if LAYERS[0] not in config or key == "layers_block_type" else None
     known = len(listed) if isinstance(listed, list) else None
     return count_of(config, LAYERS, otherwise=known, high=MAX_ENTRIES)
 

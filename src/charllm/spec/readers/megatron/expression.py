@@ -6,7 +6,7 @@ import re
 MAX_EXPRESSION = 1000
 MAX_LIST = 4096
 
-_LIST = re.compile(r"[\d\s+*,\[\]()]+", re.ASCII)
+_LIST = re.compile(r"(?:[\d\s+*,\[\]()/-]|int(?=\())+", re.ASCII)
 
 
 def evaluate_list(text: str) -> list[int] | None:
@@ -24,7 +24,9 @@ def _value(node: ast.expr) -> int | list[int]:
     match node:
         case ast.Constant(value=int(value)):
             return value
-        case ast.List(elts=items):
+        case ast.Call(func=ast.Name(id="int"), args=[item], keywords=[]):
+            return _whole(_value(item))
+        case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_whole(_value(item)) for item in items]
         case ast.BinOp(left=left, op=operator, right=right):
             return _combine(_value(left), operator, _value(right))
@@ -42,8 +44,12 @@ def _combine(left: int | list[int], operator: ast.operator, right: int | list[in
     match operator:
         case ast.Add():
             return left + right
+        case ast.Sub():
+            return left - right
         case ast.Mult():
             return left * right
+        case ast.FloorDiv() | ast.Div() if right and not left % right:
+            return left // right
     raise ValueError
 
 

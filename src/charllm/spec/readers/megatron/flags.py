@@ -17,7 +17,7 @@ MAX_NUMBER = 40
 MAX_FLAGS = 5000
 
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[-+]?\d{1,2})?", re.ASCII | re.IGNORECASE)
-_LIST = re.compile(r"[\d\s+*,\[\]()]+", re.ASCII)
+_LIST = re.compile(r"(?:[\d\s+*,\[\]()/-]|int(?=\())+", re.ASCII)
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*", re.ASCII)
 
 

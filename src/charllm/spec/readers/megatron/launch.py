@@ -1,6 +1,7 @@
 """Which command of a script trains, on how many nodes and GPUs it is started, and its flags."""
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from charllm.errors import SpecError
@@ -52,7 +53,8 @@ class Launch:
 
 def find_launch(script: Script, source: str) -> Launch:
     """Find the training command of a script; a file without commands is taken as arguments to be sourced."""
-    launches = [_split(script, command, source) for command in script.commands if _is_training(command)]
+    commands = [_inner(command) for command in script.commands]
+    launches = [_split(script, command, source) for command in commands if _is_training(command)]
     training = [launch for launch in launches if not _OTHER_WORK.search(launch.program.rpartition("megatron/")[2])]
     if training:
         first = training[0]
@@ -63,6 +65,19 @@ def find_launch(script: Script, source: str) -> Launch:
     if launches:
         raise SpecError("--from", script.path, f"a training script: {launches[0].program} trains nothing")
     return _sourced(script, source)
+
+
+def _inner(command: Command) -> Command:
+    """Return the command that a launcher is given as one word after -c, or else the command itself."""
+    for place, word in enumerate(command.words[:-1]):
+        text = command.words[place + 1]
+        if word in ("-c", "-lc", "--command", "--cmd") and " --" in text and "\n" not in text:
+            try:
+                words = shlex.split(text)
+            except ValueError:
+                continue
+            return command._replace(words=words, outer=(*command.outer, *command.words[:place]))
+    return command
 
 
 def _is_training(command: Command) -> bool:

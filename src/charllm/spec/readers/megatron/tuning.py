@@ -19,10 +19,13 @@ DEFAULTS = {
     "--use-distributed-optimizer": [], "--cross-entropy-loss-fusion": [], "--moe-grouped-gemm": [],
     "--use-mcore-models": [], "--moe-token-dispatcher-type": ["alltoall"],
 }  # fmt: skip
+NO_EFFECT = ("--merge-lora", "--num-train-epochs", "--output-dir", "--split-dataset-ratio", "--load-from-cache-file",
+             "--dataset-num-proc", "--system", "--safe-serialization", "--save-safetensors")  # fmt: skip
 OWN = ("--model", "--model-type", "--model-id-or-path", "--mcore-model", "--mcore-adapter", "--max-length",
        "--tuner-type",
        "--train-type", "--torch-dtype", "--target-modules", "--lora-rank", "--lora-r", "--lora-alpha", "--lora-dropout",
-       "--lora-target-modules", "--padding-free", "--packing")  # fmt: skip
+       "--lora-target-modules", "--padding-free", "--packing",
+       "--task-type", *NO_EFFECT)  # fmt: skip
 """Flags that are read here alone."""
 TARGETS = {
     "linear_qkv": ("qkv",), "linear_proj": ("proj",), "linear_fc1": ("fc1",), "linear_fc2": ("fc2",),
@@ -63,6 +66,8 @@ def named_model(flags: Flags) -> str:
 def read_adapters(flags: Flags, task: str) -> tuple[Table, list[Setting]]:
     """Return the adapters that a command trains, and what of its tuning is not modelled."""
     unmodelled = [Setting(task, f"megatron {task}", None, PREFERENCES)] if task == "rlhf" else []
+    if task and (text_of(flags, "--task-type") or "causal_lm") != "causal_lm":
+        unmodelled.append(flags.setting("--task-type", "a head of another task"))
     kind = text_of(flags, "--tuner-type") or text_of(flags, "--train-type")
     mind = "--lora-r" in flags
     if not mind and (not task or kind in (None, "full")):

@@ -1,0 +1,83 @@
+"""Run a command under power or clock limits, as a table of caps or a user says."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from charllm.errors import SpecError
+from charllm.measure.limits.boards import Before, Found, Limits, as_commands, check_limits, find_board
+from charllm.measure.limits.guard import limited
+from charllm.measure.limits.watch import watching
+from charllm.result.result import RunResult
+from charllm.spec.request import parse_json
+from charllm.units import MEGA
+
+KNEE = "knee"
+
+
+def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
+    """Return the limits of a point of `charllm caps --json`, and the tokens a second that it promises."""
+    try:
+        table = parse_json(path.read_text(encoding="utf-8"), str(path), "PLAN")
+    except OSError as error:
+        raise SpecError("PLAN", str(path), f"a readable file ({error.strerror or error})") from None
+    expected = "what `charllm caps --json` prints, with points and knees"
+    if not isinstance(table, Mapping) or not isinstance(table.get("knees"), Mapping):
+        raise SpecError("PLAN", str(path), expected)
+    if table.get("per") != "gpu":
+        raise SpecError("PLAN", f"{path}, caps per {table.get('per')}", "caps of all GPUs alike (without --per stage)")
+    if knee not in table["knees"]:
+        raise SpecError("--knee", knee, f"one of {', '.join(table['knees'])}")
+    try:
+        point = table["points"][table["knees"][knee]]
+        power_w, clock_hz = point.get("cap_w"), point.get("cap_hz")
+        if not isinstance(power_w or clock_hz, int | float):
+            raise TypeError(point)
+        return Limits(power_w, clock_hz), float(point["tokens_per_s"])
+    except (TypeError, KeyError, IndexError, ValueError, AttributeError):
+        raise SpecError("PLAN", str(path), expected) from None
+
+
+def plan_commands(limits: Limits, numbers: Sequence[int] = ()) -> list[str]:
+    """Return what would be done, as commands of the vendor's tool, and how it is undone."""
+    gpus = choose(find_board().gpus, numbers)
+    check_limits(limits, gpus)
+    return [*as_commands(limits, gpus), "# the command", *as_commands(limits, gpus, back=True)]
+
+
+def choose(gpus: Sequence[Before], numbers: Sequence[int]) -> list[Before]:
+    """Return the GPUs that were asked for; all of them where none were."""
+    for number in numbers:
+        if number not in {gpu.number for gpu in gpus}:
+            raise SpecError("--gpus", number, f"numbers of GPUs: {', '.join(str(gpu.number) for gpu in gpus)}")
+    return [gpu for gpu in gpus if not numbers or gpu.number in numbers]
+
+
+def run_limited(
+    command: Sequence[str], out: Path, limits: Limits, numbers: Sequence[int] = (),
+    promised_tokens_per_s: float | None = None, within: float = 0.05, found: Found | None = None, **settings: Any,
+) -> RunResult:  # fmt: skip
+    """Measure a command under limits; they are put back at its end, and as soon as it is slower than promised."""
+    from charllm.api.measurement import measure_command
+
+    found = find_board() if found is None else found
+    gpus = choose(found.gpus, numbers)
+    check_limits(limits, gpus)
+    least = None if promised_tokens_per_s is None else (1 - within) * promised_tokens_per_s
+    with limited(found, limits, gpus) as held:
+
+        def give_up(rate: float) -> None:
+            told = f"{rate:.6g} tokens/s, below {least:.6g}: limits are put back, the command goes on without them"
+            print(f"charllm: {told}", file=sys.stderr)
+            held.restore()
+
+        with watching(out, least, give_up):
+            return measure_command(command, out, **settings)
+
+
+def describe(limits: Limits) -> str:
+    """Name limits for people."""
+    power = None if limits.power_w is None else f"{limits.power_w:g} W"
+    clock = None if limits.clock_hz is None else f"{limits.clock_hz / MEGA:.0f} MHz"
+    return " and ".join(filter(None, (power, clock)))

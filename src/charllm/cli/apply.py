@@ -1,0 +1,100 @@
+"""Run a command with power or clock limits on the GPUs of this machine; everything is put back at its end.
+
+PLAN is what `charllm caps --json` printed: its knee is applied, and the tokens a second that it promises are watched; a
+job that falls out of that band gets its limits back at once. A guard process puts limits back also where charllm dies.
+Setting limits needs the rights of root; --dry-run prints the commands, and sets nothing.
+"""
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from charllm.errors import SpecError
+from charllm.units import MEGA
+
+if TYPE_CHECKING:
+    from charllm.measure.limits.boards import Limits
+
+EXAMPLES = (
+    "charllm apply --power 550 --dry-run",
+    "charllm apply --clock 1500 --gpus 0,1 --out runs/slow -- torchrun train.py",
+    "charllm apply --within 0.03 caps.json -- torchrun train.py",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of this command."""
+    parser.add_argument("--knee", default="knee", metavar="NAME", help="which of its points to apply (default knee)")
+    parser.add_argument("--power", type=float, metavar="W", help="power limit of each GPU")
+    parser.add_argument("--clock", type=float, metavar="MHZ", help="highest clock of each GPU")
+    parser.add_argument("--gpus", default="", metavar="N,N", help="numbers of GPUs (default: all of this machine)")
+    parser.add_argument("--tokens-per-s", type=float, metavar="X", help="throughput that the job must keep")
+    parser.add_argument(
+        "--within", type=float, default=0.05, metavar="F", help="how far it may fall below (default 0.05)"
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the measured run")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands that set and put back limits")
+    parser.add_argument(
+        "words",
+        nargs=argparse.REMAINDER,
+        metavar="[PLAN] -- COMMAND",
+        help="output of charllm caps --json; the command",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Apply, run and put back; returns the command's own exit code."""
+    from charllm.api.limits import describe, plan_commands, run_limited
+
+    before, command = _split(arguments.words)
+    limits, promised = _limits(arguments, before)
+    numbers = _numbers(arguments.gpus)
+    if not 0 <= arguments.within < 1:
+        raise SpecError("--within", arguments.within, "a fraction from 0 to below 1")
+    if arguments.dry_run:
+        print("\n".join(plan_commands(limits, numbers)))
+        return 0
+    if not command:
+        raise SpecError("COMMAND", None, "a command behind --, or --dry-run")
+    if arguments.out is None:
+        raise SpecError("--out", None, "a new folder for the measured run")
+    result = run_limited(command, arguments.out, limits, numbers, promised, arguments.within)
+    failure = result.provenance["measurement"].get("failure")
+    print(f"{describe(limits)}: measured in {arguments.out}; limits are as they were")
+    return int(failure["code"]) if failure else 0
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    at = list(words).index("--") if "--" in words else len(words)
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def _limits(arguments: argparse.Namespace, before: Sequence[str]) -> "tuple[Limits, float | None]":
+    """Return what is to be applied: of a plan, or of the flags."""
+    from charllm.api.limits import read_caps
+    from charllm.measure.limits.boards import Limits
+
+    if len(before) > 1:
+        raise SpecError("PLAN", " ".join(before), "one file, with all flags before it and the command behind --")
+    for flag, value in (("--power", arguments.power), ("--clock", arguments.clock),
+                        ("--tokens-per-s", arguments.tokens_per_s)):  # fmt: skip
+        if value is not None and not 0 < value < math.inf:
+            raise SpecError(flag, value, "a number above 0")
+    if before:
+        if arguments.power is not None or arguments.clock is not None:
+            raise SpecError("PLAN", before[0], "a plan, or --power and --clock, not both")
+        limits, promised = read_caps(Path(before[0]), arguments.knee)
+        return limits, arguments.tokens_per_s or promised
+    if arguments.power is None and arguments.clock is None:
+        raise SpecError("--power", None, "a plan, --power W or --clock MHZ")
+    clock_hz = None if arguments.clock is None else arguments.clock * MEGA
+    return Limits(arguments.power, clock_hz), arguments.tokens_per_s
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise SpecError("--gpus", text, "numbers of GPUs, such as 0,1") from None

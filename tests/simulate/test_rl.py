@@ -1,0 +1,103 @@
+"""Steps of reinforcement learning."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import charllm
+from charllm.api.rl import compare_splits
+from charllm.errors import SpecError
+from charllm.result.result import RunResult
+from charllm.simulate.rl_settings import RlSettings
+from charllm.simulate.rollout import Lengths, list_stretches
+
+ASKED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x16", "gbs": 128, "samples": 512}
+
+
+def rl(**changes: Any) -> RunResult:
+    return charllm.rl(**{**ASKED, "response_length": 400, "longest_response": 2048, **changes})
+
+
+@pytest.fixture(scope="module")
+def usual() -> RunResult:
+    return rl()
+
+
+def seconds(result: RunResult, word: str = "") -> float:
+    table = result.table("phases")
+    assert table is not None
+    return sum(float(each) for name, each in zip(table["phase"], table["seconds"], strict=True) if word in name)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3, 0.8, 1.5])
+def test_lengths_have_the_mean_that_is_asked_for_and_none_is_too_long(spread: float) -> None:
+    lengths = Lengths(500, spread, 2000).sorted()
+    assert np.mean(lengths) == pytest.approx(500, rel=1e-3)
+    assert lengths.max() <= 2000
+
+
+def test_stretches_make_all_the_tokens_of_a_replica() -> None:
+    for waiting, slots in ((64, 64), (256, 64)):
+        stretches = list_stretches(Lengths(500, 0.5, 4000), 100, waiting, slots, 1024)
+        made = sum(one.steps * one.active for one in stretches)
+        assert made == pytest.approx(waiting * 500, rel=0.08)
+
+
+def test_phases_add_up_to_the_step(usual: RunResult) -> None:
+    assert usual.metrics["step_time_s"] == pytest.approx(seconds(usual))
+    table = usual.table("phases")
+    assert table is not None
+    assert usual.metrics["energy_per_step_j"] == pytest.approx(sum(table["energy_j"]), rel=1e-6)
+
+
+def test_longer_spreads_make_longer_rollouts(usual: RunResult) -> None:
+    even = rl(length_spread=0.0)
+    assert seconds(even, "stragglers") == 0
+    assert even.metrics["step_time_s"] < usual.metrics["step_time_s"]
+
+
+def test_rollouts_are_cooler_than_updates_and_power_ramps(usual: RunResult) -> None:
+    table = usual.table("phases")
+    assert table is not None
+    watts = dict(zip(table["phase"], table["power_mean_w"], strict=True))
+    assert watts["stragglers"] < 0.75 * watts["update"]
+    assert usual.metrics["cluster_power_ramp_w_per_s"] > 1000
+
+
+def test_gpus_of_their_own_overlap_one_step_off() -> None:
+    beside, in_turn = (rl(rollout_gpus=8, policy=policy) for policy in ("one-step-off", "on-policy"))
+    assert beside.metrics["step_time_s"] < in_turn.metrics["step_time_s"]
+    assert seconds(in_turn, "waiting") > seconds(beside, "waiting")
+    halves = [seconds(beside, where) for where in ("rollout GPUs", "training GPUs")]
+    assert halves[0] == pytest.approx(halves[1], rel=0.02)
+
+
+def test_splits_are_compared_the_fastest_first() -> None:
+    request = {"model": "llama3-8b", "cluster": "h100x32", "training": {"global_batch_size": 128}}
+    found = compare_splits(request, RlSettings(samples=512, response_length=400, longest_response=2048))
+    times = [result.metrics["step_time_s"] for _name, result in found]
+    assert len(times) >= 3
+    assert times == sorted(times)
+
+
+def test_a_step_of_512_gpus_takes_seconds_to_predict() -> None:
+    begun_s = time.process_time()
+    result = charllm.rl(model="llama3-70b", cluster="h100x512", tp=8, pp=4, gbs=1024, samples=4096, rollout_tp=8)
+    assert result.metrics["step_time_s"] > 10
+    assert time.process_time() - begun_s < 20
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("policy", {"policy": "one-step-off"}),
+        ("rollout_gpus", {"rollout_gpus": 12}),
+        ("response_length", {"response_length": 9000}),
+        ("training.seq_length", {"seq": 4096}),
+    ],
+)
+def test_wrong_requests_are_refused_by_name(field: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=field):
+        rl(**changes)

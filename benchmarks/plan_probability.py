@@ -5,8 +5,9 @@ predicted held out. A pair whose order is said to be 80 % sure should come out s
 with spreads fitted to the other sources. Pairs that are predicted to be equal say nothing and are left out.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
 from math import log
 from typing import NamedTuple
 
@@ -17,8 +18,8 @@ from scipy.stats import t as student
 
 from charllm.arrays import Bools, Floats
 from charllm.evaluate.held_out import load_rows
-from charllm.evaluate.intervals import list_pairs
-from charllm.evaluate.predictions import load_predictions
+from charllm.evaluate.memory import read_rows
+from charllm.evaluate.predictions import Prediction, load_predictions
 from charllm.plan.probability import FREEDOM
 
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -36,6 +37,32 @@ class Pairs(NamedTuple):
     measured: Floats
     microbatch: Floats
     """ln of the ratio of the sequences of a microbatch."""
+
+
+TUNED = ("interconnect", "mbs", "tp", "pp", "vpp", "cp", "ep", "etp", "fsdp_or_zero", "sp", "recompute", "overlap",
+         "graphs", "dispatcher")  # fmt: skip
+"""What two rows of a pair may differ in: what single changes of a run change."""
+FIXED = ("n_gpus", "gpus_per_node", "framework", "params_b", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab",
+         "experts", "topk", "seq", "gbs", "precision", "capacity", "routing")  # fmt: skip
+
+
+def list_pairs(rows: Iterable[Prediction]) -> Iterator[tuple[Prediction, Prediction]]:
+    """Yield pairs of rows of one job, source and GPU that differ in a tunable setting which both of them state."""
+    settings = {row["id"]: row for row in read_rows()}
+    groups: dict[tuple[str, ...], list[Prediction]] = defaultdict(list)
+    for row in (row for row in rows if row.host == "tuned"):
+        alike = (settings[row.id].get(column, "") for column in FIXED)
+        groups[row.source, row.model, row.gpu, *alike].append(row)
+    for members in groups.values():
+        for one, other in combinations(members, 2):
+            if _differ(settings[one.id], settings[other.id]):
+                yield one, other
+
+
+def _differ(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Tell whether two rows state different settings; a setting that a row leaves out may be the other's."""
+    values = [(one.get(column, "").strip(), other.get(column, "").strip()) for column in TUNED]
+    return any(first and second and first != second for first, second in values)
 
 
 def load_pairs() -> Pairs:

@@ -18,7 +18,6 @@ from charllm.result.result import RunResult
 from charllm.result.uncertainty import (
     FILE,
     LEVEL,
-    effect_interval,
     errors,
     intervals,
     stored_class,
@@ -51,7 +50,7 @@ def test_the_shipped_errors_are_those_that_the_tables_give() -> None:
     shipped, derived = json.loads(FILE.read_text(encoding="utf-8")), derive()
     assert shipped.keys() == derived.keys()
     assert shipped["step_time"]["spreads"] == pytest.approx(derived["step_time"]["spreads"], rel=0.05)
-    for key in ("known_gpus", "effect", "h200", "memory", "other_gpu", "level"):
+    for key in ("known_gpus", "h200", "memory", "other_gpu", "level"):
         assert shipped[key] == derived[key], key
     for source, one in derived["held_out"]["sources"].items():
         assert shipped["held_out"]["sources"][source] == pytest.approx(one, abs=0.03)
@@ -213,14 +212,3 @@ def test_a_fast_answer_has_the_intervals_of_what_it_knows() -> None:
 def test_measured_runs_have_no_predicted_intervals() -> None:
     simulated = run_on("h200x8")
     assert intervals(RunResult("measured", simulated.spec, simulated.metrics)) == {}
-
-
-def test_an_effect_lies_in_its_interval_and_small_ones_may_have_either_sign() -> None:
-    for gain in (0.06, 0.01, -0.03, -0.3):
-        low, high = effect_interval(gain)
-        assert low < gain < high
-    low, high = effect_interval(0.01)
-    assert low < 0 < high
-    assert effect_interval(-0.3)[1] < 0
-    narrow, usual = effect_interval(-0.03, of_conditions=True), effect_interval(-0.03)
-    assert narrow[1] - narrow[0] < usual[1] - usual[0]

@@ -14,8 +14,7 @@ Ignores: that rows of one source share errors; `score_sources` says what that co
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp, hypot, log
 from pathlib import Path
 from statistics import median
@@ -26,7 +25,7 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.evaluate.h200.memory import loop_scores, training_scores
 from charllm.evaluate.h200.points import first_points
-from charllm.evaluate.memory import held_out, read_rows, tuned_rows
+from charllm.evaluate.memory import held_out, tuned_rows
 from charllm.evaluate.predictions import Prediction, load_predictions
 from charllm.result.differences import QUANTITIES, TEMPERATURES
 from charllm.result.metrics import selected
@@ -60,19 +59,6 @@ OTHER_GPU = {
     "basis": "power of other GPUs is scaled from the H200, and the node power of four published runs on H100 (MLPerf "
     "Training 4.0 and 4.1) is predicted 1 to 14 % too high",
 }
-# evaluate/caps.py
-CONDITIONS = {
-    "low": -0.022,
-    "high": 0.022,
-    "rows": 6,
-    "basis": "Llama 3 8B on four H100 under limits of 200 to 700 W (arXiv:2603.16164; at most 2.2 %)",
-}
-TUNED = ("interconnect", "mbs", "tp", "pp", "vpp", "cp", "ep", "etp", "fsdp_or_zero", "sp", "recompute", "overlap",
-         "graphs", "dispatcher")  # fmt: skip
-"""What two rows of a pair may differ in: what single changes of a run change."""
-FIXED = ("n_gpus", "gpus_per_node", "framework", "params_b", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab",
-         "experts", "topk", "seq", "gbs", "precision", "capacity", "routing")  # fmt: skip
-SMALL_EFFECT = 0.05
 
 
 def quantiles(errors: Sequence[float] | Floats) -> dict[str, Any]:
@@ -91,7 +77,6 @@ def derive() -> dict[str, Any]:
         "usual": usual_errors(rows),
         "known_gpus": sorted(gpu for gpu, of_gpu in _by_gpu(rows).items() if len(of_gpu) >= LEAST_ROWS),
         "unknown_gpu_factor": unknown_gpu_factor(rows),
-        "effect": effect_errors(rows),
         "h200": {metric: take_bounds(device_errors(metric)) for metric in BOARD_METRICS},
         "held_out": {"sources": score_sources(rows), "h200": {metric: score_takes(metric) for metric in BOARD_METRICS}},
         "waiting_power_fraction": round(1 - WAITING_W / WORKING_W, 3),
@@ -198,39 +183,6 @@ def _errors_without(gpu: str, own: Sequence[Prediction], rows: Sequence[Predicti
     bounds = step_errors([row for row in rows if row.gpu != gpu])
     found = [log(row.gpu_left_out_s / row.measured_s) / step_scale(_shares(row), bounds["spreads"]) for row in own]
     return np.array(found), bounds["low"], bounds["high"]
-
-
-def effect_errors(rows: Iterable[Prediction]) -> dict[str, Any]:
-    """Return the errors of the ratio of two runs, of small and of larger effects.
-
-    Pairs are rows of one source, model and GPU that differ in tunable settings alone, the predicted gain positive.
-    """
-    found: dict[str, list[float]] = {"small": [], "large": []}
-    for one, other in list_pairs(rows):
-        predicted, measured = log(one.predicted_s / other.predicted_s), log(one.measured_s / other.measured_s)
-        sign = 1 if predicted >= 0 else -1
-        found["small" if abs(predicted) < SMALL_EFFECT else "large"].append(sign * (predicted - measured))
-    sizes = {size: quantiles(errors) for size, errors in found.items()}
-    return {"below": SMALL_EFFECT, **sizes, "conditions": CONDITIONS}
-
-
-def list_pairs(rows: Iterable[Prediction]) -> Iterator[tuple[Prediction, Prediction]]:
-    """Yield pairs of rows of one job, source and GPU that differ in a tunable setting which both of them state."""
-    settings = {row["id"]: row for row in read_rows()}
-    groups: dict[tuple[str, ...], list[Prediction]] = defaultdict(list)
-    for row in _tuned(rows):
-        alike = (settings[row.id].get(column, "") for column in FIXED)
-        groups[row.source, row.model, row.gpu, *alike].append(row)
-    for members in groups.values():
-        for one, other in combinations(members, 2):
-            if _differ(settings[one.id], settings[other.id]):
-                yield one, other
-
-
-def _differ(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Tell whether two rows state different settings; a setting that a row leaves out may be the other's."""
-    values = [(one.get(column, "").strip(), other.get(column, "").strip()) for column in TUNED]
-    return any(first and second and first != second for first, second in values)
 
 
 def device_errors(metric: str) -> list[list[float]]:

@@ -156,6 +156,15 @@ def basis_of(error: Mapping[str, Any]) -> str:
     return f"errors of a change of {error['change']}: {count}"
 
 
+def differences_basis() -> str:
+    """Say what intervals of differences in time rest on, whatever the change."""
+    error = find_error(QUANTITIES["step_time_s"], ANY)
+    return (
+        f"errors of {error['pairs']} measured pairs of runs that differ in one kind of setting, held out by source, "
+        "those of each kind apart"
+    )
+
+
 def changed_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the settings in which two specs (as tables) differ, with both values."""
     one, other = dotted_fields(first), dotted_fields(second)

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from math import exp, expm1, hypot, inf, log1p, sqrt
+from math import exp, hypot, inf, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,25 +111,6 @@ def intervals(result: "RunResult") -> dict[str, dict[str, Any]]:
 def with_intervals(result: "RunResult") -> "RunResult":
     """Return a result with the intervals of its metrics in its provenance."""
     return replace(result, provenance={**result.provenance, "uncertainty": intervals(result)})
-
-
-def effect_interval(gain_fraction: float, *, of_conditions: bool = False) -> tuple[float, float]:
-    """Return the interval of a gain in tokens a second that is predicted for one change of a run."""
-    of_pairs, log_gain = errors()["effect"], log1p(gain_fraction)
-    size = "conditions" if of_conditions else "small" if abs(log_gain) < of_pairs["below"] else "large"
-    bounds, sign = of_pairs[size], 1 if log_gain >= 0 else -1
-    ends = (log_gain - sign * bounds["high"], log_gain - sign * bounds["low"])
-    return expm1(min(ends)), expm1(max(ends))
-
-
-def effect_basis() -> str:
-    """Say what intervals of effects rest on."""
-    pairs = errors()["effect"]
-    count = pairs["small"]["rows"] + pairs["large"]["rows"]
-    return (
-        f"errors of {count} held-out pairs of published runs of one model, GPU and source that differ in such settings"
-        f"; for power limit, clock limit and inlet, errors of {pairs['conditions']['basis']}"
-    )
 
 
 def tell_footing(spec: Mapping[str, Any]) -> tuple[str, str]:

@@ -429,3 +429,37 @@ def test_runs_of_one_log_are_told_apart(tmp_path: Path) -> None:
     result, _ = converted(tmp_path, "log", text, "train.log")
     assert result.metrics["step_time_s"] == pytest.approx(3.0)
     assert any("3 runs of the program" in warning for warning in result.warnings)
+
+
+def test_system_metrics_of_weights_and_biases_are_readings(tmp_path: Path) -> None:
+    rows = "".join(
+        json.dumps({f"system.gpu.{gpu}.{name}": value + gpu for gpu in range(2) for name, value in (
+            ("powerWatts", 300.0), ("temp", 55.0), ("gpu", 90.0), ("smClock", 1900.0))}
+            | {"system.gpu.process.0.powerWatts": 1.0, "system.cpu": 3.0, "_timestamp": texts.START_S + 15 * t,
+               "_runtime": 15 * t, "_wandb": True}) + "\n"
+        for t in range(40)
+    )  # fmt: skip
+    _, recording = converted(tmp_path, "auto", rows, "wandb-events.jsonl")
+    assert recording.sampled == [0, 1]
+    assert set(recording.power(1)[1]) == {301.0}
+    assert set(recording.known(0, "clock_hz")[1]) == {1.9e9}
+    assert set(recording.known(1, "utilization_fraction")[1]) == {0.91}
+
+
+REFUSED = {
+    "emissions.csv": (
+        "timestamp,project_name,duration,emissions,emissions_rate,cpu_power,gpu_power,cpu_energy,gpu_energy\n"
+        "2026-05-01T12:00:00,a,3600.5,0.12,3.3e-05,42.5,310.2,0.04,0.31\n", "CodeCarbon.*totals"),
+    "sacct.txt": ("JobID|JobName|Elapsed|ConsumedEnergyRaw\n123|train|01:00:00|7200000\n", "sacct.*totals"),
+    "zeus.json": ('{"window": {"time": 10.1, "gpu_energy": {"0": 3100.5}}}\n', "Zeus.*windows"),
+    "dcmi.txt": ("    Instantaneous power reading:                   512 Watts\n", "ipmitool.*whole node"),
+    "sensors.txt": ("PSU1 Power       | 450.000    | Watts      | ok\n", "ipmitool.*whole node"),
+    "redfish.json": ('{"@odata.id": "/x", "PowerControl": [{"PowerConsumedWatts": 4500}]}\n', "Redfish.*whole node"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_files_without_readings_of_gpus_are_refused_by_the_name_of_their_tool(name: str, tmp_path: Path) -> None:
+    text, told = REFUSED[name]
+    with pytest.raises(SpecError, match=told):
+        converted(tmp_path, "auto", text, name)

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from charllm.measure.convert.foreign import POWER, Meaning
-from charllm.measure.convert.names import AMD_SMI, dcgm_meaning, smi_meaning
+from charllm.measure.convert.names import AMD_SMI, WANDB, dcgm_meaning, smi_meaning
 from charllm.measure.convert.values import unit_factor
 from charllm.measure.quantities import QUANTITIES
 
@@ -43,6 +43,8 @@ FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu
                  "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr",
                  "cumulative", "vclk", "dclk", "socclk", "fclk", "lclk", "locked", "deep", "sleep"}  # fmt: skip
 """A column with one of these is of something else, or a figure over many readings."""
+WANDB_GPU = re.compile(r"(?:^|[ /.-])system[./]gpu\.(?P<gpu>\d{1,4})\.(?P<name>[a-z]{1,40})$")
+"""A system metric of Weights & Biases; those of the process (system.gpu.process.0...) repeat them."""
 PART_CLOCK = re.compile(r"^gfx_\d{1,2}_clk$")
 """amd-smi names the clock of each die of a GPU: the GPU's is their mean."""
 RATE = re.compile(r"^(?:gpu_)?(?P<link>pcie|pci|nvlink|nvl|link|xgmi)_(?P<way>tx|rx|sent|received|send|recv)_"
@@ -71,6 +73,10 @@ def understand(heading: str, *, amd: bool = False) -> Column:
     """Say what a column is by its heading: a tool's own name, or what people write."""
     name, unit = split_unit(heading)
     bare = re.sub(r"[\s\-/]+", "_", name.strip().lower()).strip("_#.")
+    tracked = WANDB_GPU.search(heading.strip().strip('"').lower())
+    if tracked:
+        meaning = WANDB.get(tracked["name"])
+        return LEFT_OUT if meaning is None else Column("reading", meaning, gpu=int(tracked["gpu"]))
     for role, names in IDENTITIES.items():
         if bare in names:
             return Column(role)

@@ -192,6 +192,18 @@ AMD_SMI: dict[str, Meaning] = {
     "energy_accumulator": Meaning("energy_j"),
 }
 """A column of ``amd-smi metric --csv``, ``amd-smi monitor --csv`` or ``rocm-smi --csv``, in small letters."""
+WANDB: dict[str, Meaning] = {
+    "powerwatts": Meaning(POWER, rank=2),
+    "enforcedpowerlimitwatts": Meaning("power_limit_w"),
+    "temp": Meaning("temperature_c"),
+    "gpu": Meaning("utilization_fraction", PERCENT),
+    "memory": Meaning("memory_utilization_fraction", PERCENT),
+    "memoryallocatedbytes": Meaning("memory_used_bytes"),
+    "smclock": Meaning("clock_hz", MEGA),
+    "memoryclock": Meaning("memory_clock_hz", MEGA),
+    "memorytemp": Meaning("memory_temperature_c"),
+}
+"""A system metric of a GPU in Weights & Biases (wandb-events.jsonl, or an export of its charts), in small letters."""
 CHARLLM_PPT: dict[str, Meaning] = {
     "gpu_power": Meaning("power_instant_w"),
     "mem_power": Meaning("memory_power_w"),

@@ -12,6 +12,7 @@ from charllm.measure.convert.columns import understand
 from charllm.measure.convert.foreign import CLOCKS, Foreign, join
 from charllm.measure.convert.formats import AUTO, FORMATS, LOG, LOG_KINDS
 from charllm.measure.convert.load import find_windows
+from charllm.measure.convert.refused import refuse_known
 from charllm.measure.convert.settle import NodeReadings, describe_readings, settle
 from charllm.measure.convert.source import ForeignFile, Hints, list_files, read_file
 from charllm.measure.convert.steps import StepEnd, count_gpus, is_dated, place_steps, without_warm_up
@@ -101,6 +102,8 @@ def convert_files(wish: Wish) -> RunResult:
 
 def _kind(file: ForeignFile, asked: str, hints: Hints, *, alone: bool) -> str | None:
     """Return the layout of a file; None for a file of a folder that is of none."""
+    if alone and asked in (AUTO, "csv"):
+        refuse_known(file)
     layouts = FORMATS[asked] or (*READERS, LOG)
     for name in layouts:
         if name != LOG and READERS[name].fits(file):

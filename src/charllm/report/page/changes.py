@@ -4,8 +4,8 @@ from charllm.report.figure import Column, Figure
 from charllm.report.page.quantity import metric_column
 from charllm.report.page.view import RunView, missing
 from charllm.result.columns import Row
+from charllm.result.differences import LEVEL, differences_basis
 from charllm.result.metrics import METRICS
-from charllm.result.uncertainty import LEVEL, effect_basis, effect_interval
 from charllm.units import format_change, format_percent
 
 NAME, KIND, QUESTION = "changes", "tornado", "What if one setting changes?"
@@ -18,12 +18,12 @@ def changes_figure(run: RunView) -> Figure | None:
     changes = sorted(run.rows("changes"), key=lambda change: (not change["fits"], -change["gain_fraction"]))
     if not changes:
         return missing(NAME, KIND, QUESTION, run.why_not_simulated("changes"))
-    ends = [gain_ends(change) for change in changes]
+    ends = [[change.get(end) for change in changes] for end in ("low_fraction", "high_fraction")]
     columns = {
         "change": Column("change", [change["change"] for change in changes]),
         "effect": Column("change of tokens/s", [round(change["gain_fraction"], 3) for change in changes], "", 3),
-        "low": Column("low", [round(low, 3) for low, _high in ends], "", 3),
-        "high": Column("high", [round(high, 3) for _low, high in ends], "", 3),
+        "low": Column("low", [_rounded(end) for end in ends[0]], "", 3),
+        "high": Column("high", [_rounded(end) for end in ends[1]], "", 3),
         "fits": Column(METRICS["fits"].label, [change["fits"] for change in changes]),
         "tokens_per_j": Column(f"change of {METRICS['tokens_per_j'].label}",
                                [_percent(change["tokens_per_j_fraction"]) for change in changes]),
@@ -38,12 +38,8 @@ def changes_figure(run: RunView) -> Figure | None:
     return Figure(NAME, KIND, QUESTION, _message(changes), columns, options, run.conditions)
 
 
-def gain_ends(change: Row) -> tuple[float, float]:
-    """Return the interval of a gain; that of a run stored by another version follows from its size alone."""
-    low, high = change.get("low_fraction"), change.get("high_fraction")
-    if low is None or high is None:
-        return effect_interval(change["gain_fraction"], of_conditions=change["of_conditions"])
-    return low, high
+def _rounded(end: float | None) -> float | None:
+    return None if end is None else round(end, 3)
 
 
 def _percent(fraction: float | None) -> str | None:
@@ -57,11 +53,10 @@ def _message(changes: list[Row]) -> str:
     text = f"{len(changes)} single changes, each simulated."
     best = max(fitting, key=lambda change: change["gain_fraction"], default=None)
     if best is not None and best["gain_fraction"] > 0:
-        low, high = gain_ends(best)
-        text += (
-            f" Fastest: {best['change']}, {format_change(best['gain_fraction'])} tokens/s "
-            f"({100 * low:+.0f} to {format_change(high, 0)})."
-        )
+        low, high = best.get("low_fraction"), best.get("high_fraction")
+        text += f" Fastest: {best['change']}, {format_change(best['gain_fraction'])} tokens/s"
+        # A run stored by another version has no intervals.
+        text += "." if low is None or high is None else f" ({100 * low:+.0f} to {format_change(high, 0)})."
     saving = max(
         (change for change in fitting if change["tokens_per_j_fraction"]),
         key=lambda change: change["tokens_per_j_fraction"] or 0.0,
@@ -72,6 +67,5 @@ def _message(changes: list[Row]) -> str:
     if misfits:
         listed = [f"{change['change']} ({change['needs']})" for change in misfits]
         text += f" Grey: {', '.join(listed)}."
-    return (
-        f"{text} Bars are the simulated effects, whiskers their {format_percent(LEVEL, 0)} intervals: {effect_basis()}."
-    )
+    whiskers = f"whiskers their {format_percent(LEVEL, 0)} intervals: {differences_basis()}"
+    return f"{text} Bars are the simulated effects, {whiskers}."

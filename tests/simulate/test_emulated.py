@@ -183,6 +183,14 @@ def test_an_emulated_rank_reads_what_is_simulated_in_its_node(name: str, conditi
         assert agreement(found, rank) == pytest.approx((1, 1, 1), abs=1e-3)
 
 
+@pytest.mark.parametrize("conditions", [{}, {"clock_cap_hz": 1.2e9}], ids=str)
+def test_exchanges_beside_products_hide_as_much_when_they_are_emulated(conditions: dict[str, Any]) -> None:
+    exposed, hidden = (merge(GPT3, {"framework": GRAPHS, "parallelism": {"overlap": axes}}) for axes in ([], ["tp"]))
+    found = ran(under(**conditions), hidden)
+    assert found.metrics["step_time_s"] < 0.95 * ran(under(**conditions), exposed).metrics["step_time_s"]
+    assert agreement(found, 0) == pytest.approx((1, 1, 1), abs=2e-3)
+
+
 @pytest.mark.parametrize("name", RANKS)
 def test_an_emulated_rank_reads_what_is_simulated_under_a_power_cap(name: str) -> None:
     found = ran(under(power_cap_w=450.0), RANKS[name])

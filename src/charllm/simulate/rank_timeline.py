@@ -27,6 +27,7 @@ from charllm.simulate.slices import CHANNELS, SlicedLayers, cut_layers
 from charllm.simulate.steady import Machine, watch_gpu
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
+from charllm.timeline.passes import products_beside
 from charllm.timeline.rank_timeline import Item, RankTimeline, Segment
 from charllm.timeline.schedules import BACKWARD
 from charllm.timeline.stage_plan import DIRECTIONS, BlockOps, pass_ops
@@ -154,9 +155,19 @@ class _Layers(NamedTuple):
 
 
 def _layers(step: Step, timed: StepTime, kind: int, block: BlockOps, cut_by: BlockOps) -> _Layers:
-    ops = tuple(tuple(_items(step.run, timed, *one)) for one in block.ops)
+    ops = tuple(_placed([op for op, *_s in block.ops], [_items(step.run, timed, *one) for one in block.ops]))
     cuts = cut_layers([seconds for _op, seconds, _late_s in cut_by.ops], block.repeats)
     return _Layers(f"{block.name} {DIRECTIONS[kind]}", ops, cuts)
+
+
+def _placed(ops: list[Op], items: list[list[Item]]) -> Iterator[tuple[Item, ...]]:
+    """Let an exchange whose product comes before it hide beside that product, as exchanges in chunks do."""
+    for place, op in enumerate(ops):
+        after, before = products_beside(ops, place) if op.group == "tp" and is_communication(op) else (None, None)
+        if before and not after:
+            items[place - 1] = [*(one for one in items[place] if one.stream != "compute"), *items[place - 1]]
+            items[place] = [one for one in items[place] if one.stream == "compute"]
+    return map(tuple, items)
 
 
 def _with_waits(layers: _Layers, waits_s: Iterator[float]) -> list[Segment]:

@@ -296,13 +296,10 @@ class Pricer:
         return seconds
 
     def _cover(self, ops: list[Op], place: int) -> float:
-        """Return the product beside a tensor-parallel exchange: the one after it, or else before it."""
-        after = _uncast(ops, place)[0]
-        before = ops[place - 1] if place else None
-        for neighbour in (after, before):
-            if neighbour is not None and neighbour.kind in MATRIX_KINDS:
-                return self.price(neighbour)
-        return 0.0
+        """Return the seconds of the product beside a tensor-parallel exchange."""
+        after, before = products_beside(ops, place)
+        product = after or before
+        return self.price(product) if product else 0.0
 
     def _sharding(self, block: Block, direction: str, room_s: float) -> list[Timed]:
         """Gather sharded weights while the layer before runs, waits included, and reduce gradients under the next."""
@@ -328,6 +325,13 @@ def unpaired_fraction(run: RunSpec) -> float:
     degrees = run.parallelism
     filling = degrees.pp - 1 + (degrees.vpp - 1) * degrees.pp
     return min(1.0, (1 + filling) / (run.microbatches * degrees.vpp))
+
+
+def products_beside(ops: list[Op], place: int) -> tuple[Op | None, Op | None]:
+    """Return the products after and before an exchange, where they are next to it."""
+    neighbours = (_uncast(ops, place)[0], ops[place - 1] if place else None)
+    after, before = (one if one is not None and one.kind in MATRIX_KINDS else None for one in neighbours)
+    return after, before
 
 
 def _is_column(ops: list[Op], place: int) -> bool:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from charllm.errors import CharllmError, SpecError
 from charllm.measure.live import endpoint, metrics
 from charllm.measure.live.endpoint import MOST_CONNECTIONS, serving
-from charllm.measure.live.metrics import GPU_METRICS, RunCollector, host_name
+from charllm.measure.live.metrics import GPU_METRICS, JOB_METRICS, RunCollector, host_name
 from charllm.measure.quantities import QUANTITIES
 from charllm.measure.settings import LOOPBACK, parse_address
 from tests.measure.live.runs import HOST, write_marks, write_node
@@ -237,3 +238,20 @@ def test_every_metric_has_a_quantity_of_its_own() -> None:
     assert {metric.quantity for metric in GPU_METRICS} == set(QUANTITIES) - {"limits"}
     assert json.dumps([metric.help for metric in GPU_METRICS])
     assert metrics.GPU_LABELS == ("node", "gpu", "uuid", "rank")
+
+
+def test_the_dashboard_for_grafana_asks_for_metrics_that_are_served() -> None:
+    dashboard = json.loads(files("charllm.measure.live").joinpath("grafana.json").read_text(encoding="utf-8"))
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"charllm_\w+", target["expr"])
+    }
+    gpu = {f"charllm_{one.name}{'_total' * one.counter}" for one in GPU_METRICS}
+    job = {f"charllm_{name}{'_total' * counter}" for name, _text, _field, counter in JOB_METRICS}
+    assert asked <= gpu | job
+    assert {"charllm_gpu_power_watts", "charllm_gpu_energy_joules_total", "charllm_job_loss"} <= asked
+    places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(places)

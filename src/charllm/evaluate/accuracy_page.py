@@ -41,7 +41,25 @@ def render_page(scores: Sequence[Score]) -> str:
         ]
         if own:
             parts += [f"### {name[0].upper()}{name[1:]}", part.about, _table(own, with_quantity=True)]
+    parts += ["## Generation", GENERATION, _generation()]
     return "\n\n".join(parts) + "\n"
+
+
+GENERATION = """Prefill and decode of vLLM 0.20 (B300), FasterTransformer (A100) and TensorRT-LLM 0.5 (A100, H100), and
+time per token and power of vLLM under saturated load (ML.ENERGY, H100), as published. Nothing is fitted on these rows.
+Under load an engine also reads prompts, which is not predicted; neither is time to first token, which is queueing."""
+
+
+def _generation() -> str:
+    """Return the errors of published generation, by question."""
+    from charllm.evaluate.generation import score_generation
+
+    rows = [
+        [name, str(one["scored"]), format_percent(one["median_abs_error_fraction"]),
+         format_percent(one["p90_abs_error_fraction"]), format_percent(one["mean_error_fraction"])]
+        for name, one in score_generation()["scores"].items()
+    ]  # fmt: skip
+    return _markdown(["rows of", "rows", "median error", "90th percentile", "mean"], rows, texts=1)
 
 
 def _published(scores: Sequence[Score]) -> str:

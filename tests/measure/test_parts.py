@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from charllm.measure.clock import Clock, Comparison
@@ -84,6 +86,17 @@ def test_two_nodes_are_one_run_with_the_metrics_of_each(run: Path) -> None:
     clock = both.provenance["measurement"]["nodes"][1]["clock"]
     assert clock["start"]["monotonic_s"] == BEHIND_S
     assert clock["uncertainty_s"] == 1e-4
+
+
+def test_gpus_without_a_reading_on_every_beat_end_no_run(run: Path) -> None:
+    part = read_parts(run)[0]
+    unread = {
+        gpu: {**beats, "fast": replace(beats["fast"], times_s=np.zeros(0), columns={})}
+        for gpu, beats in part.recording.series.items()
+    }
+    silent = part._replace(recording=replace(part.recording, series=unread))
+    assert silent.last_s == 0.0
+    assert part.last_s > 40.0
 
 
 def test_ranks_follow_the_order_in_which_a_job_sees_its_gpus(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Part(NamedTuple):
     @property
     def last_s(self) -> float:
         """The last reading, on the head's clock."""
-        ends = [float(self.recording.fast(gpu).times_s[-1]) for gpu in self.recording.sampled]
+        ends = [float(end) for gpu in self.recording.sampled for end in self.recording.fast(gpu).times_s[-1:]]
         return max(ends, default=0.0)
 
 

@@ -88,12 +88,12 @@ def _drift(times_s: Floats, temperature_c: Floats, starts_s: Floats) -> Bools:
     return np.asarray((end - first >= 3) & (np.abs(slope) > STEADY_K_PER_S + SURE_ERRORS * error))
 
 
-def noise_floor_fraction(values: Floats) -> float:
+def noise_floor_fraction(values: Floats) -> float | None:
     """Return the A/A difference: the means of every other value against the rest, over their mean.
 
     Two halves of one run that was not changed differ by noise alone; smaller effects cannot be told from it.
     """
     if len(values) < 4:
-        return float("nan")
+        return None
     first, second = float(np.mean(values[::2])), float(np.mean(values[1::2]))
-    return abs(first - second) / abs((first + second) / 2)
+    return 2 * abs(first - second) / abs(first + second) if first + second else None

@@ -145,7 +145,8 @@ def _host_metrics(hosts: Sequence[HostWindow | None], links: dict[str, Any] | No
 
 def _reasons_of(recording: Recording) -> dict[str, str]:
     """Return why these GPUs cannot give some metrics."""
-    shown = [series.columns["power_instant_w"] for gpu in recording.sampled if (series := recording.fast(gpu))]
+    read = [recording.fast(gpu).columns for gpu in recording.sampled]
+    shown = [columns["power_instant_w"] for columns in read if "power_instant_w" in columns]
     if not shown or any(np.isfinite(values).any() for values in shown):
         return {}
     return {
@@ -252,7 +253,7 @@ def _blocks(steps: list[Step], shortest_s: float = 2.0) -> list[tuple[float, flo
 
 def _noise_floor(steps: list[Step]) -> float | None:
     durations: Floats = np.array([step.end_s - step.start_s for step in steps])
-    return None if len(durations) < 4 else noise_floor_fraction(durations)
+    return noise_floor_fraction(durations)
 
 
 def _phases(marks: dict[str, list[Mark]]) -> dict[str, float]:

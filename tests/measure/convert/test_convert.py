@@ -284,6 +284,7 @@ BAD = {
     "header alone": ("csv", "t_s,power_w\n", "readings"),
     "no steps": ("megatron-log", "hello\nworld\n", "steps"),
     "not json": ("prometheus", '{"status":"success","data":{"result":[{"metric":{},"values":[[1,', "PATH|format"),
+    "nested without end": ("auto", '{"time": ' + "[" * 100_000 + "\n", "a file of one of"),
     "no time": ("csv", "gpu,power_w\n0,100\n0,101\n", "--period"),
 }
 

@@ -26,7 +26,7 @@ def looks_like(head: str) -> bool:
     first = line if line.startswith("{") and line.endswith("}") else _first_object(start)
     try:
         found = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     rows = list(_rows(found, {}, 0))
     return bool(rows) and bool(table.make_header(list(rows[0]), Hints()).readings)
@@ -37,7 +37,7 @@ def _first_object(text: str) -> str:
     opening = text.find("{")
     try:
         _, end = json.JSONDecoder().raw_decode(text[opening:])
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return text[opening : opening + end]
 
@@ -62,7 +62,7 @@ def _documents(file: ForeignFile) -> Iterator[Any]:
             yield parse_json(line, str(file.path), "PATH")
         try:
             yield json.loads(lines[-1])
-        except ValueError:
+        except (ValueError, RecursionError):
             # Cut short.
             return
         return

@@ -19,7 +19,7 @@ def read_objects(lines: Sequence[Line]) -> Iterator[Found]:
             continue
         try:
             table = json.loads(line.text[line.text.index("{") : line.text.rindex("}") + 1])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         number = first_whole_number(*(table.get(name) for name in NUMBERS)) if isinstance(table, dict) else None
         if number is None:

@@ -193,10 +193,11 @@ def _cluster_message(run: RunView, power_w: Floats) -> str:
         f"{format_si(float(power_w.min()), 'W')} and {format_si(float(power_w.max()), 'W')} (averages over 25 ms)."
     )
     ramp, swing = metrics.get("cluster_power_ramp_w_per_s"), metrics.get("cluster_power_swing_w")
-    if ramp is None or swing is None:
+    peak_w = metrics.get("cluster_power_peak_w")
+    if ramp is None or swing is None or peak_w is None:
         return f"{text} The step is too short for a ramp from one second to the next."
     return (
-        f"{text} With CPUs, NICs and fans the cluster peaks at {format_si(metrics['cluster_power_peak_w'], 'W')}; its "
+        f"{text} With CPUs, NICs and fans the cluster peaks at {format_si(peak_w, 'W')}; its "
         f"fastest ramp is {format_si(ramp, 'W/s')}, and its oscillation between 0.1 and 3 Hz has the energy of a sine "
         f"of {format_si(swing, 'W')} peak to peak."
     )

@@ -66,6 +66,16 @@ def test_knees_are_the_best_points_with_neighbours_close_by(kind: str) -> None:
         assert all(abs(one.caps[0] / points[place].caps[0] - 1) < 0.05 for one in beside), name
 
 
+def test_caps_are_a_tenth_of_the_range_apart_and_a_fortieth_beside_a_knee() -> None:
+    points = swept("power")
+    caps = [point.caps[0] for point in points]
+    tenth = (caps[0] - caps[-1]) / 10
+    assert max(high - low for high, low in pairwise(caps)) <= tenth + 1
+    knee = find_knees(points)["knee"]
+    assert 0 < knee < len(caps) - 1
+    assert max(caps[knee - 1] - caps[knee], caps[knee] - caps[knee + 1]) <= tenth / 4 + 1
+
+
 def test_gpu_hours_for_nothing_move_the_least_money_to_lower_caps() -> None:
     points = swept("power")
     assert find_knees(points)["least money"] <= find_knees(points)["most tokens per joule"]

@@ -83,6 +83,15 @@ def test_a_send_between_nodes_takes_longer_and_the_slowest_line_decides() -> Non
     assert found == pytest.approx(sum(units_s) + (few - 1) * max(units_s) + 0.5)
 
 
+def test_a_send_leaves_its_node_where_the_next_stage_is_on_another() -> None:
+    two_nodes = {"base": "h200x32", "nodes": 2}
+    request = {"model": "llama3-8b", "cluster": two_nodes, "parallelism": {"tp": 4, "pp": 4}}
+    run = resolve_run({**request, "training": {"global_batch_size": 8, "micro_batch_size": 1}})
+    model = model_of(run, [LayerTable((8,), (0.1,), (0.2,))] * 4, [FAST] * 16)
+    # Stages 0 and 1 are on one node, 2 and 3 on the other: the middle hop takes 100 ms, the others 10.
+    assert model_seconds(model, present_decision(model)) == pytest.approx(0.4 + 2 * 0.12 + 7 * 0.21 + 0.2)
+
+
 def test_limits_decide_how_slow_a_group_is_and_units_have_the_slowest_gpu() -> None:
     caps = CapTable(np.array([400.0, 600.0]), np.array([[1.5] * 8, [1.0] * 8]), 4000.0)
     model = model_of(run_of(), TABLES, [FAST] * 8, caps=caps)
@@ -147,3 +156,14 @@ def test_the_least_load_of_all_chunks_is_that_of_the_cheapest_split() -> None:
     # 32 layers: 15 + 17, 16 + 16 or 17 + 15.
     assert least_load(TABLES, ticks, 32) == min(100 + 140, 130 + 95, 170 + 90)
     assert least_load(TABLES, ticks, 31) == min(100 + 95, 130 + 90)
+
+
+def test_a_decision_that_gains_nothing_is_not_made() -> None:
+    tables = [LayerTable((7, 8, 9), (0.07, 0.08, 0.09), (0.1, 0.1, 0.1))] * 4
+    model = model_of(run_of(4), tables, [FAST] * 8)
+    # All slot groups are as fast as each other: many orders are as good as the present one.
+    swapped = model._replace(slot_groups=model.slot_groups[::-1])
+    for each in (model, swapped):
+        found = solve(each, 2.0)
+        assert found.decision == present_decision(each)
+        assert found.seconds == found.present_s

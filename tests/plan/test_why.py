@@ -39,3 +39,16 @@ def test_metrics_of_the_fast_path_are_enough() -> None:
     first, second, *_ = ranked()
     known = {name: value for name, value in second.metrics.items() if "throttled" not in name and "link" not in name}
     assert explain_winner(first, [second._replace(metrics=known, coupled=False)])
+
+
+def test_a_lead_of_more_than_all_of_the_other_is_told_as_times() -> None:
+    first, last = ranked()[0], ranked()[-1]
+
+    def lead(tokens_per_s: float) -> str:
+        ours = first._replace(metrics={**first.metrics, "tokens_per_s": tokens_per_s})
+        theirs = last._replace(metrics={**last.metrics, "tokens_per_s": 100.0})
+        return explain_better(ours, theirs, THROUGHPUT, "x")[0]
+
+    assert "is 90.0 % better in tokens_per_s" in lead(190.0)
+    assert "is 2.50 times better in tokens_per_s" in lead(250.0)
+    assert "is 10.0 % worse in tokens_per_s" in lead(90.0)

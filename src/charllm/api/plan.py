@@ -18,7 +18,7 @@ from charllm.plan.money import tell_tariff
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
 from charllm.plan.rows import cell_run
-from charllm.plan.runnable import AXES, find_refusal
+from charllm.plan.runnable import find_refusal
 from charllm.plan.search import NothingFits, search
 from charllm.plan.settings import PlanKeywords, PlanSettings
 from charllm.plan.space import Space
@@ -183,7 +183,7 @@ def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapp
 def _runnable_words(
     spec: Spec | None, axis: Mapping[str, Any], words: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], list[str]]:
-    """Name a framework that runs the job where the request names none and the usual one cannot, and say so."""
+    """Name a framework that trains adapters where the request names none and the usual one cannot, and say so."""
     if spec is not None or words.get("from_") is not None or words.get("framework") is not None:
         return words, []
     why = _job_fault(build_space(spec, axis, words).space)
@@ -195,11 +195,11 @@ def _runnable_words(
 
 
 def _job_fault(space: Space) -> SpecError | None:
-    """Return why the program of a space runs none of its strategies, whatever they are; None where it may."""
-    if not space.cells.size:
+    """Return why the program of a space cannot train adapters, where the job asks for them; None where it can."""
+    if not space.base.training.lora_rank or not space.cells.size:
         return None
     fault = find_refusal(space.program, cell_run(space, space.cell(0)))
-    return None if fault is None or fault.field in AXES else fault
+    return fault if fault is not None and fault.field.startswith("training.lora") else None
 
 
 class PlannedJob(NamedTuple):

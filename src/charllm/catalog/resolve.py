@@ -1,6 +1,7 @@
 """From a request to a RunSpec: names looked up, defaults filled in, everything checked."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -34,6 +35,8 @@ NOTES = "notes"
 DEFAULT_FRAMEWORK = "megatron"
 FILE_SIGNS = (".toml", ".json", "/")
 """What tells a file from a name."""
+HUB_ID = re.compile(r"[\w.-]+/(?!.*\.(?:toml|json)$)[\w.-]+")
+"""A model of the Hugging Face hub: ``Qwen/Qwen3-32B``."""
 MOST_BASES = 8
 """Files that may rest on each other."""
 
@@ -206,6 +209,9 @@ def _values(kind: str, asked: Any, field: str) -> Table:
 def find_entry(kind: str, asked: Any, field: str) -> Entry:
     """Return values and sources behind a name, a file, or a table with a base and changes over it."""
     if isinstance(asked, str):
+        if kind == "models" and HUB_ID.fullmatch(asked) and not Path(asked).exists():
+            # A model as the hub of Hugging Face names it: its maker, then its name.
+            return find(kind, asked.partition("/")[2], field)
         if is_file(asked):
             return _read_file(kind, asked, field)
         return find_cluster(asked, field) if kind == "clusters" else find(kind, asked, field)

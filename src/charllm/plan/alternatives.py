@@ -6,7 +6,7 @@ Ignores: that strategies with a setting in common share more of their errors, so
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import expm1
+from math import expm1, inf
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
@@ -14,7 +14,7 @@ from charllm.plan.candidate import Candidate
 from charllm.plan.feasible import Feasible, divide_space
 from charllm.plan.limits import Limit, broken
 from charllm.plan.objectives import Objective
-from charllm.plan.rank import Caps, Ranked, rank
+from charllm.plan.rank import Caps, rank
 from charllm.plan.scores import Score
 from charllm.plan.space import Space
 from charllm.result.differences import find_error, half_width
@@ -98,18 +98,38 @@ def _span(values: list[str]) -> str:
     return f"{min(map(int, values))} to {max(map(int, values))}" if numbers else " or ".join(values[:4])
 
 
-def _simple(_best: Candidate, feasible: Feasible, score: Score, caps: list[Caps]) -> RunSpec | None:
+def _simple(best: Candidate, feasible: Feasible, score: Score, caps: list[Caps]) -> RunSpec | None:
     """Return the best strategy without pipeline, virtual stages and context parallelism, but for what is stated."""
-    space = feasible.space
-    simple = {axis: value for axis, value in SIMPLE.items() if axis not in space.stated}
-    narrow = Space(space.base, space.axes._replace(**simple), space.stated)
-    return _first(rank(divide_space(narrow, feasible.risk), score, caps[:1], 1).best) if narrow.cells.size else None
+    axes, training = feasible.space.axes, best.run.training
+    node_gpus = feasible.space.base.cluster.node.gpus
+    near = {
+        "tp": tuple(tp for tp in axes.tp if tp <= node_gpus),
+        "mbs": tuple(mbs for mbs in axes.mbs if mbs <= 2 * training.micro_batch_size),
+    }
+    return _narrowed({**SIMPLE, **near}, feasible, score, caps)
 
 
 def _small(best: Candidate, feasible: Feasible, score: Score, caps: list[Caps]) -> RunSpec | None:
-    """Return the best strategy that needs clearly less memory."""
+    """Return the best strategy with the same share of a layer that needs clearly less memory."""
+    degrees, mbs = best.run.parallelism, best.run.training.micro_batch_size
+    same = {name: (getattr(degrees, name),) for name in ("tp", "cp", "ep")}
     most_bytes = LESS_MEMORY_FRACTION * best.metrics["memory_need_bytes"]
-    return _first(rank(feasible, score, caps[:1], 1, lambda memory: memory["memory_need_bytes"] <= most_bytes).best)
+    smaller = tuple(dict.fromkeys((1, mbs // 2 or 1, mbs)))
+    return _narrowed({**same, "mbs": smaller}, feasible, score, caps, most_bytes)
+
+
+def _narrowed(
+    values: Mapping[str, tuple[Any, ...]], feasible: Feasible, score: Score, caps: list[Caps], most_bytes: float = inf
+) -> RunSpec | None:
+    """Return the best strategy with some values of the axes that are not stated, and at most so much memory."""
+    space = feasible.space
+    axes = {axis: value for axis, value in values.items() if axis not in space.stated}
+    narrow = Space(space.base, space.axes._replace(**axes), space.stated)
+    if not narrow.cells.size:
+        return None
+    divided = divide_space(narrow, feasible.risk)
+    found = rank(divided, score, caps[:1], 1, lambda memory: memory["memory_need_bytes"] <= most_bytes)
+    return found.best[0].run if found.best else None
 
 
 def _cool(best: Candidate, feasible: Feasible, _score: Score, _caps: list[Caps]) -> RunSpec | None:
@@ -123,10 +143,6 @@ def _cool(best: Candidate, feasible: Feasible, _score: Score, _caps: list[Caps])
     ):
         return None
     return replace(best.run, conditions=replace(best.run.conditions, power_cap_w=cap_w))
-
-
-def _first(best: Sequence[Ranked]) -> RunSpec | None:
-    return best[0].run if best else None
 
 
 def _differs(role: str, one: Candidate, best: Candidate) -> bool:

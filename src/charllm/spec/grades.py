@@ -15,7 +15,7 @@ and NCCL's all-to-all take 1.6 (B300) and 2.6 (H100) times as long on the host a
 
 def grade_of(tuning: str, hosts: Iterable[tuple[str, float]]) -> str:
     """Return how a run is set up (tuned, usual or not stated) from its software's and its hosts' grade and speed."""
-    untuned = any(HOST_GRADES[grade] * speed < 1 for grade, speed in hosts)
+    untuned = any(HOST_GRADES.get(grade, 1.0) * speed < 1 for grade, speed in hosts)
     return "usual" if untuned else tuning
 
 

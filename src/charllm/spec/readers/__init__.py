@@ -9,7 +9,7 @@ SEPARATOR = "::"
 
 
 def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
-    """Read a NeMo YAML, a torchtitan TOML, a Python recipe, a Hugging Face or DeepSpeed JSON, or else a script."""
+    """Read a YAML of a training program, a torchtitan TOML, a Python recipe, a config or DeepSpeed JSON, or script."""
     path, _, function = path.partition(SEPARATOR)
     text = read_text(path, "--from")
     suffix = path.lower().rpartition(".")[2]

@@ -24,7 +24,7 @@ TARGETS = {
     **dict.fromkeys(
         ("q_proj", "k_proj", "v_proj", "query_key_value", "wqkv", "qkv_proj", "c_attn", "w_pack"), ("qkv",)
     ),
-    **dict.fromkeys(("*_proj", "all", "all-linear", "all_linear"), FULL),
+    **dict.fromkeys(("*", "*_proj", "all", "all-linear", "all_linear"), FULL),
     **dict.fromkeys(("o_proj", "out_proj", "attn.dense"), ("proj",)),
     **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj", "dense_h_to_4h", "w1", "w3"), ("fc1",)),
     **dict.fromkeys(("down_proj", "dense_4h_to_h", "w2"), ("fc2",)),

@@ -21,7 +21,7 @@ _SIGNS = f"""
 {GENERATION}: model.data.test_ds !model.data.train_ds
 {GENERATION}: inference.tokens_to_generate gpt_model_file
 Kubernetes: apiVersion kind
-NeMo RL: policy grpo
+NeMo RL: grpo
 NeMo RL: policy sft
 NeMo RL: policy dpo
 NeMo RL: policy cluster

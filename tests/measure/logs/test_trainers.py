@@ -59,6 +59,12 @@ def test_coarse_epochs_leave_the_number_of_steps_a_dict_covers_to_the_whole_run(
     assert [(step.number, step.steps) for step in log.steps][-1] == (1000, 100)
 
 
+def test_a_rate_of_few_digits_does_not_say_the_steps_of_a_run() -> None:
+    lines = "".join(f"{{'loss': 2.5, 'learning_rate': 2e-05, 'epoch': {epoch}}}\n" for epoch in (1.9, 3.79, 5.69))
+    end = "{'train_runtime': 29130.8404, 'train_steps_per_second': 0.002, 'train_loss': 15.4, 'epoch': 9.48}\n"
+    assert not read_log(lines + end).steps
+
+
 def test_dicts_that_nothing_numbers_give_no_steps_and_say_so() -> None:
     lines = dicts(50, 10, 350, quoted=True).splitlines(keepends=True)[:-1]
     log = read_log("".join(lines))

@@ -21,6 +21,9 @@ END = re.compile(r"\{[^{}]*['\"]train_runtime['\"]\s*:[^{}]*\}")
 EPOCH = re.compile(
     r"['\"]epoch['\"]\s*:\s*(?P<quote>['\"]?)(?P<epoch>\d{1,9}(?:\.(?P<digits>\d{1,20}))?(?:e[-+]?\d{1,3})?)"
 )
+RUNTIME = re.compile(r"['\"]train_runtime['\"]\s*:\s*['\"]?(\d{1,12}(?:\.\d{1,9})?)")
+RATE = re.compile(r"['\"]train_steps_per_second['\"]\s*:\s*['\"]?(\d{1,9}(?:\.(?P<digits>\d{1,9}))?)")
+MOST_UNSURE_STEPS = 0.5
 QUOTED_DIGITS = 4
 """Significant digits that the trainer prints where it quotes its numbers."""
 STEP = re.compile(r"['\"](?:global_)?step(?:/max_steps)?['\"]\s*:\s*['\"]?(\d{1,15})")
@@ -54,9 +57,17 @@ class Run(NamedTuple):
         """Steps of the whole run, where the log says them."""
         if "Total optimization steps" in self.stated:
             return float(self.stated["Total optimization steps"])
-        pairs = {pair.key: pair.value for pair in find_pairs(self.end)}
-        rate, seconds = pairs.get("train_steps_per_second"), pairs.get("train_runtime")
-        return rate * seconds if rate and seconds else None
+        totals = [report.bar.total for report in self.reports if report.bar and report.bar.total]
+        if totals:
+            return float(max(totals))
+        rate, seconds = RATE.search(self.end), RUNTIME.search(self.end)
+        if not rate or not seconds:
+            return None
+        # A rate is printed with few digits: of a slow run it does not say the steps.
+        steps, unsure = (
+            float(value) * float(seconds[1]) for value in (rate[1], 10.0 ** -len(rate["digits"] or "") / 2)
+        )
+        return steps if unsure < MOST_UNSURE_STEPS else None
 
     @property
     def epoch_steps(self) -> float | None:

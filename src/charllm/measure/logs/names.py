@@ -60,7 +60,10 @@ SPELLINGS: tuple[tuple[Meaning, str], ...] = (
     ),
     (Meaning("seconds"), "sec/step; iteration-time; time per step; time_per_step; time_per_iter; sec_per_step"),
     (Meaning("seconds"), "step_time_s; batch_time; time_metrics/end_to_end(s); time per iteration; train_speed(s/it)"),
-    (Meaning("seconds", inverse=True), "throughput/batches_per_sec; batches_per_sec; steps_per_second; ups"),
+    (
+        Meaning("seconds", inverse=True),
+        "throughput/batches_per_sec; batches_per_sec; train_speed(iter/s); steps_per_second; ups",
+    ),
     (Meaning("loss"), "lm loss; lm_loss; lm-loss; reduced_train_loss; loss; train loss; train_loss; training loss"),
     (Meaning("loss"), "loss/train/total; train/loss; train/crossentropyloss; train/ce loss; crossentropyloss"),
     (Meaning("loss"), "global_avg_loss; loss_metrics/global_avg_loss; language model loss"),

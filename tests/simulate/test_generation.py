@@ -6,6 +6,7 @@ import pytest
 
 import charllm
 from charllm.errors import SpecError
+from charllm.report.run import render_run
 from charllm.result.result import RunResult
 
 ASKED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x8", "tp": 2, "batch": 64, "prompt_length": 512}
@@ -105,3 +106,7 @@ def test_a_stored_generation_is_read_again(usual: RunResult, tmp_path: Any) -> N
     again: Any = charllm.load(tmp_path / "run")
     assert again.metrics["time_per_token_s"] == usual.metrics.time_per_token_s
     assert list(again.table("phases")["phase"]) == ["prefill", "decode"]
+    shown = render_run(again)
+    assert "first token after" in shown
+    assert "decode" in shown
+    assert "tuned" not in shown

@@ -23,6 +23,11 @@ DROP = (METRICS["power_peak_sensor_w"].heading, METRICS["temperature_mean_c"].he
 """Columns that a narrow terminal has no room for, the least important first."""
 
 
+def render_phased(result: RunResult, *, full: bool = False) -> str:
+    """Return a stored generation or RL step as text; intervals of training are not those of either."""
+    return render_generation(result, full=full) if "time_to_first_token_s" in result.metrics else render_rl(result)
+
+
 def render_generation(result: RunResult, *, full: bool = False) -> str:
     """Return a generation as text: answers, its phases, power, memory."""
     parts = [render_answer(result)]

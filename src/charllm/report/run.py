@@ -49,6 +49,11 @@ MEMORY_DROP = ("in flight", "context", "communication", "scratch", "reserve")
 
 def render_run(result: RunResult, *, full: bool = False, prices: Prices = NO_PRICES) -> str:
     """Return a run as text: of a simulated one a screen, or with `full` all its tables; one that it lacks is named."""
+    if result.origin == "simulated" and result.table("phases") is not None:
+        # Phases are shown beside parts of this file.
+        from charllm.report.phases import render_phased
+
+        return render_phased(result, full=full)
     if result.origin == "simulated" and "uncertainty" not in result.provenance:
         result = with_intervals(result)
     if result.origin == "simulated" and not full and result.metrics.get("memory_need_bytes") is not None:

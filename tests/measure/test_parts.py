@@ -89,7 +89,7 @@ def test_two_nodes_are_one_run_with_the_metrics_of_each(run: Path) -> None:
 
 
 def test_gpus_without_a_reading_on_every_beat_end_no_run(run: Path) -> None:
-    part = read_parts(run)[0]
+    part = read_parts(run, read_job(run))[0]
     unread = {
         gpu: {**beats, "fast": replace(beats["fast"], times_s=np.zeros(0), columns={})}
         for gpu, beats in part.recording.series.items()

@@ -225,6 +225,13 @@ def test_limits_are_kept_and_one_that_none_keeps_is_named() -> None:
         plan(**TINY, tp=1, top=1, limit="step_time_s<0.001")
 
 
+def test_a_plan_is_a_frame_of_its_best_strategies() -> None:
+    found = plan(**TINY, tp=1, top=2)
+    frame = found.to_frame()
+    assert list(frame["tokens_per_s"]) == [one.metrics["tokens_per_s"] for one in found.best]
+    assert "--tp 1" in frame["flags"][0]
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [

@@ -52,3 +52,8 @@ def test_a_lead_of_more_than_all_of_the_other_is_told_as_times() -> None:
     assert "is 90.0 % better in tokens_per_s" in lead(190.0)
     assert "is 2.50 times better in tokens_per_s" in lead(250.0)
     assert "is 10.0 % worse in tokens_per_s" in lead(90.0)
+
+
+def test_a_candidate_is_short_in_words() -> None:
+    assert len(repr(ranked())) < 200 * len(ranked())
+    assert "tokens/s" in repr(ranked()[0])

@@ -17,3 +17,9 @@ class Candidate(NamedTuple):
     """Metrics of the coupled simulator (of the fast path where `coupled` is False), with derived ones of money and
     of the whole run."""
     coupled: bool
+
+    def __repr__(self) -> str:
+        from charllm.plan.strategy import name_strategy
+
+        tokens = self.metrics.get("tokens_per_s")
+        return f"Candidate({name_strategy(self.run)}{'' if tokens is None else f'; {tokens:,.0f} tokens/s'})"

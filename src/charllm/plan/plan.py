@@ -79,6 +79,17 @@ class Plan:
         """Return the plan as JSON."""
         return json.dumps(self.as_table(), indent=2, allow_nan=False)
 
+    def to_frame(self) -> Any:
+        """Return a pandas table with a row for each of the best strategies: its name, its flags and its metrics."""
+        import pandas
+
+        rows = [
+            {"strategy": name_strategy(one.run), "flags": flag_words(one.run)}
+            | {name: value for name, value in one.metrics.items() if isinstance(value, int | float)}
+            for one in self.best
+        ]
+        return pandas.DataFrame(rows)
+
     def as_table(self) -> dict[str, Any]:
         """Return the plan as plain tables."""
         counts = self.counts

@@ -45,6 +45,11 @@ def test_stretches_make_all_the_tokens_of_a_replica() -> None:
         assert made == pytest.approx(waiting * 500, rel=0.08)
 
 
+def test_any_mean_length_is_trained_with_any_tensor_parallelism() -> None:
+    result = rl(tp=4, prompt_length=201, response_length=398)
+    assert result.spec["training"]["seq_length"] == 600
+
+
 def test_phases_add_up_to_the_step(usual: RunResult) -> None:
     assert usual.metrics["step_time_s"] == pytest.approx(seconds(usual))
     table = usual.table("phases")

@@ -10,9 +10,11 @@ from charllm.errors import SpecError
 from charllm.result.result import RunResult
 from charllm.simulate.rl import RlStep, predict_rl
 from charllm.simulate.rl_settings import RlKeywords, RlSettings
+from charllm.spec.fields import read_field
 from charllm.spec.flags import take
 from charllm.spec.hardware import Cluster
-from charllm.spec.request import Table, merge
+from charllm.spec.parallelism import Parallelism
+from charllm.spec.request import Table, as_table, merge
 from charllm.spec.run import RunSpec, check_run
 
 PACKED_TOKENS = 4096
@@ -48,7 +50,11 @@ def rl(spec: Spec | None = None, **words: Unpack[Keywords]) -> RunResult:
 
 def describe_rl(request: Table, settings: RlSettings) -> RlStep:
     """Return the runs that an RL step consists of."""
-    length = settings.prompt_length + settings.response_length
+    degrees = as_table(request.get("parallelism", {}), "parallelism")
+    tp, cp = (read_field(Parallelism, axis, degrees.get(axis, 1), "parallelism") for axis in ("tp", "cp"))
+    # Ranks that share a sequence pad it to equal parts.
+    pieces = tp * cp * (2 if cp > 1 else 1)
+    length = -(-(settings.prompt_length + settings.response_length) // pieces) * pieces
     if settings.response_length > settings.longest_response:
         raise SpecError("--response-length", settings.response_length, f"at most {settings.longest_response}")
     for name in ("seq_length", "lora_rank"):

@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,19 @@ def test_whole_dumps_of_nvidia_smi_are_read(tmp_path: Path) -> None:
     assert list(recording.power(0)[1]) == [200.0 + s for s in range(12)]
     assert set(recording.known(0, "clock_hz")[1]) == {2.52e9}
     assert set(recording.known(0, "limits")[1]) == {2.0}
+
+
+@pytest.mark.parametrize(("form", "whole", "damage"), [
+    ("dcgm", texts.dcgm_dmon, "GPU .  100  40  1980  0.5\n"),
+    ("nvidia-smi", texts.smi_query, "GPU \n"),
+])  # fmt: skip
+def test_a_line_without_the_number_of_its_gpu_is_left_out(
+    form: str, whole: Callable[[], str], damage: str, tmp_path: Path
+) -> None:
+    _, recording = converted(tmp_path, form, whole())
+    (tmp_path / "damaged").mkdir()
+    _, damaged = converted(tmp_path / "damaged", form, whole() + damage)
+    assert list(damaged.power(0)[1]) == list(recording.power(0)[1])
 
 
 def test_lines_of_dmon_without_a_time_are_counted(tmp_path: Path) -> None:

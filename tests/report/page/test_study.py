@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from charllm.report.figure import Figure, Page
-from charllm.report.page.cases import StudiedCase, group_cases, select
+from charllm.report.page.cases import StudiedCase, group_cases, machine_of, select
 from charllm.report.page.study import study_page
 from charllm.report.web.html import to_json
 from charllm.timeline.labels import LABELS
@@ -161,3 +161,8 @@ def test_warnings_that_differ_in_numbers_are_said_once() -> None:
         [make_case("a x", 10.0, warnings=["3 of 8 simulated"]), make_case("a y", 10.0, warnings=["4 of 9 simulated"])]
     )
     assert page.warnings == ["2 of 2 cases: 3 of 8 simulated"]
+
+
+def test_what_a_damaged_spec_says_of_its_machine_is_left_out() -> None:
+    spec = {"cluster": {"name": ["h200x8"], "cooling": {"inlet_c": "warm"}, "node": {"gpus": 8}}, "framework": 3}
+    assert machine_of(spec) == {"gpus_per_node": 8}

@@ -77,7 +77,7 @@ def _read_line(line: str, names: list[str], counting: _Counting, foreign: Foreig
         if entity is None:
             moment = read_moment(line.strip().lstrip("#"))
             return moment.seconds if moment and moment.clock != "relative" else now_s
-        if entity["kind"] != "GPU" or "/" in entity["number"]:
+        if entity["kind"] != "GPU" or not entity["number"].isdecimal():
             return now_s
         moment = read_moment(entity["time"]) if entity["time"] else None
         time_s = moment.seconds if moment else now_s

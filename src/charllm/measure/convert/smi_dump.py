@@ -145,7 +145,7 @@ def _text_dumps(file: ForeignFile) -> Iterator[tuple[str, list[Entries]]]:
                 yield stamp, gpus
                 gpus = []
             stamp = value.strip()
-        elif depth == 0 and line.startswith("GPU "):
+        elif depth == 0 and line.startswith("GPU ") and len(line.split()) > 1:
             gpus.append([(("", "id"), line.split()[1])])
             section = ""
         elif gpus and not divider and depth == 4:

@@ -108,7 +108,8 @@ def machine_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: _at(spec, place) for name, place in places.items()}
     asked_w = _at(spec, "conditions.power_cap_w")
     found["power_cap_w"] = found["power_cap_w"] if asked_w is None else asked_w
-    return {name: value for name, value in found.items() if value is not None}
+    kinds = {name: str if name in ("cluster", "gpu", "framework", "precision") else (int, float) for name in places}
+    return {name: value for name, value in found.items() if isinstance(value, kinds[name])}
 
 
 def _at(table: Any, place: str) -> Any:

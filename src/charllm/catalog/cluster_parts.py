@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from charllm.catalog.resolve import find_entry
+from charllm.catalog.resolve import find_entry, resolve_cluster
 from charllm.errors import SpecError
 
 
@@ -12,7 +12,8 @@ def written_parts(cluster: str, parts: Sequence[str]) -> dict[str, dict[str, Any
     values: Mapping[str, Any] = find_entry("clusters", cluster, "--cluster").values
     found = {}
     for part in parts:
-        written = values[part]
+        # What a cluster leaves open is what is usual for its GPU.
+        written = values.get(part) or getattr(resolve_cluster(cluster), part).name
         table = {"base": written} if isinstance(written, str) else dict(written)
         if any(isinstance(value, Mapping) for value in table.values()):
             possible = (

@@ -46,7 +46,7 @@ NEEDED = {
     "nic_fraction": "messages of 64 MiB and more between nodes: `srun torchrun ... -m charllm bench nccl --groups dp`",
     "nic_hop_s": "small messages between nodes: `srun torchrun ... -m charllm bench nccl --groups dp`",
     "tree_fraction": "large all-reduces between three nodes or more",
-    "send_fraction": "no collective tells it: measure large sends between two nodes and set cluster.fabric.send_fraction",
+    "send_fraction": "no collective tells it: measure large sends between nodes and set cluster.fabric.send_fraction",
     "exchange_s": "no collective tells it: measure DeepEP with one token and set cluster.fabric.exchange_s",
 }
 

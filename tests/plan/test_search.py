@@ -278,8 +278,9 @@ def test_no_strategy_hides_the_sends_of_plain_1f1b() -> None:
     assert not any("pp" in one.run.parallelism.overlap for one in found.best)
 
 
-def test_torchtitan_is_planned_as_fsdp() -> None:
-    found = plan(**SMALL, model="llama3-8b", framework="fsdp", axis=["tp=1,2", "pp=1,2"])
+@pytest.mark.parametrize("framework", ["torchtitan", "fsdp"])
+def test_torchtitan_is_planned_as_fsdp(framework: str) -> None:
+    found = plan(**SMALL, model="llama3-8b", framework=framework, axis=["tp=1,2", "pp=1,2"])
     assert found.counts.refused == 0
     for one in found.best:
         degrees = one.run.parallelism
@@ -303,7 +304,7 @@ def test_a_schedule_that_the_program_lacks_is_tried_where_it_is_asked_for() -> N
 @pytest.mark.parametrize(
     ("framework", "model"),
     [("megatron", "mixtral-8x7b"), ("nemo", "mixtral-8x7b"), ("pytorch-eager", "mixtral-8x7b"),
-     ("fsdp", "qwen3-30b-a3b"), ("fsdp", "llama3-8b")],
+     ("torchtitan", "qwen3-30b-a3b"), ("fsdp", "llama3-8b")],
 )  # fmt: skip
 def test_the_space_holds_what_the_profiles_program_runs(framework: str, model: str) -> None:
     space = build_space(

@@ -90,7 +90,7 @@ def simulate_changes(run: RunSpec, before: Mapping[str, Any], tried: Iterable[Tr
         after, fits = found.result.metrics, found.memory.fits_within()
         gain = before["step_time_s"] / after["step_time_s"] - 1
         settings = changed_settings(run.as_table(), changed.as_table())
-        error = difference("tokens_per_s", before["tokens_per_s"], after["tokens_per_s"], settings)
+        error = difference("tokens_per_s", 1.0, 1 + gain, settings)
         low, high = (error.low, error.high) if error else (None, None)
         yield Effect(
             change.asked,

@@ -33,7 +33,7 @@ FILE_WORDS = ("from_", "args", "env", "allow_unmodelled")
 LONGEST_DAYS, BUDGET_TOP = 100_000, 2
 """Of a budget: days of a run, and strategies that are simulated on each machine, at most."""
 OFFLOAD = "training.optimizer_offload_fraction"
-FRAMEWORKS = ("nemo", "fsdp")
+FRAMEWORKS = ("nemo", "torchtitan")
 """Software profiles that are tried where the usual one cannot run a job."""
 DROPPED = (*FIELDS.values(), "parallelism.layers_per_stage", "parallelism.regather_size", "training.recompute_layers",
            "training.recompute_modules")  # fmt: skip

@@ -154,6 +154,8 @@ def _effective(run: RunSpec) -> dict[str, Any]:
     found["parallelism.overlap"] = sorted(run.parallelism.effective_overlap)
     idle = {
         "framework.fused_rope": run.model.position != "rope",
+        "framework.fused_permute": not run.model.experts,
+        "framework.dispatcher": run.parallelism.ep == 1,
         "training.lora_targets": not run.training.lora_rank,
         "training.lora_dropout_fraction": not run.training.lora_rank,
         "parallelism.cp_kind": run.parallelism.cp == 1,

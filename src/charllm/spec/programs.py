@@ -96,6 +96,12 @@ def depth_fault(program: str | None, depth: int, layers: int) -> str | None:
     return f"{layers} layers over a whole number of at least 2 in torchtitan"
 
 
+def dispatcher_fault(program: str | None, dispatcher: str, degrees: Any) -> str | None:
+    """Judge the exchange of tokens: torchtitan has DeepEP for experts that tensor-parallel ranks do not cut."""
+    cut = degrees.ep > 1 and degrees.etp > 1
+    return "alltoall with etp in torchtitan" if program == "torchtitan" and cut and dispatcher != "alltoall" else None
+
+
 def overlap_fault(program: str | None, asked: Hiding) -> str | None:
     """Judge what is hidden."""
     return OVERLAP_FAULTS[program](asked) if program in OVERLAP_FAULTS else None
@@ -163,6 +169,10 @@ def program_faults(run: RunSpec, program: str | None) -> list[SpecError]:
         "parallelism.shard_size": (
             degrees.shard_size,
             sharding_fault(program, degrees.zero, degrees.shard_size, degrees, node_gpus),
+        ),
+        "framework.dispatcher": (
+            run.framework.dispatcher,
+            dispatcher_fault(program, run.framework.dispatcher, degrees),
         ),
         "parallelism.overlap": (Words(", ".join(overlap) or "none"), overlap_fault(program, asked)),
         "training.recompute_layers": (

@@ -82,6 +82,8 @@ def _parallelism(run: RunSpec) -> dict[str, Any]:
     }
     if run.model.experts and degrees.ep > 1:
         table["expert_tensor_parallel_degree"] = degrees.etp
+        if run.framework.dispatcher == "deepep":
+            table["expert_parallel_comm_backend"] = "deepep"
     if degrees.pp > 1:
         table["pipeline_parallel_schedule"] = SCHEDULES.get(degrees.schedule, degrees.schedule)
         table["pipeline_parallel_microbatch_size"] = run.training.micro_batch_size

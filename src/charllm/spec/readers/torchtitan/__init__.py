@@ -27,6 +27,7 @@ SCHEDULES = {
 """Schedule in lower case: what it is called here, and the stages of a rank unless the file says."""
 LOOPED = {"interleavedzerobubble", "zbvzerobubble", "dualpipev"}
 """Schedules whose ranks hold two stages, which is modelled for the interleaved one alone."""
+BACKENDS = {"standard": "alltoall", "deepep": "deepep", "hybridep": "hybridep"}
 PARTS = ("model", "training", "parallelism", "experimental", "activation_checkpoint", "optimizer")
 NAMED_STAGES = "module_fqns_per_model_part"
 NO_LANGUAGE = ("flux", "vlm")
@@ -121,6 +122,10 @@ def _framework(job: Ledger) -> Table | str:
         table = {**states, "master_weights": False}
     if str(_find(job, ("float8",), "recipe_name")[1]).startswith("rowwise"):
         table["fp8_scaling"] = "row"
+    where, backend = _find(job, DEGREES, "expert_parallel_comm_backend")
+    if read_choice(where, backend or "standard", BACKENDS) != "alltoall":
+        # Its kernels sort tokens, too.
+        table |= {"dispatcher": BACKENDS[backend], "fused_permute": True}
     return {"base": "torchtitan", **table} if table else "torchtitan"
 
 
@@ -151,8 +156,6 @@ def _parallelism(job: Ledger, model: Table) -> tuple[Table, int]:
         stated = _count(job, DEGREES, "expert_tensor_parallel_degree")
         # Experts that are not spread over ranks are cut as the other layers are.
         table["etp"] = tp if ep == 1 else stated
-    backend = _find(job, DEGREES, "expert_parallel_comm_backend")
-    read_choice(backend[0], backend[1] or "standard", {"standard": "alltoall", "deepep": "deepep"})
     if pp > 1:
         table.update(_schedule(job, model, pp))
     where, overlapped = _find(job, DEGREES, "enable_async_tensor_parallel")

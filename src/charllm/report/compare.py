@@ -11,7 +11,7 @@ INTERVAL = f"difference ({format_percent(LEVEL, 0)} interval)"
 
 
 def render_comparison(compared: list[Compared], settings: dict[str, tuple[Any, Any]]) -> str:
-    """Return the settings that differ, then every metric with its difference, or with its ratio where no interval is known."""
+    """Return the settings that differ, then every metric with its difference, or its ratio where none is known."""
     asked = [[name, _setting(first), _setting(second)] for name, (first, second) in settings.items()]
     known = [entry.difference for entry in compared if entry.difference]
     metrics = [

@@ -7,7 +7,7 @@
 
 simulate            memory, step time, power and temperature of one run
 generate            prefill and decode of a static batch: time, memory, power and temperature
-rl                  one step of reinforcement learning: rollouts, updates, weight transfer
+rl                  one step of reinforcement learning: rollouts, updates, transfer of weights
 budget              what a job takes on several machines: GPUs, days, money, MW, MWh, CO2
 plan                the best strategy of a job under limits, with the reasons
 sweep               simulate or measure every case of a study, or of axes

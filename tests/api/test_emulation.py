@@ -32,7 +32,7 @@ def test_a_rank_is_emulated_and_stored(tmp_path: Path) -> None:
     assert predicted == charllm.predict_emulation(**RUN, rank=1, seconds=0.5)
     page = page_of(tmp_path / "run")
     assert page.origin == "emulated"
-    assert page.answer[0].startswith("Rank 1 of tiny on 8 x h200 (tp 2 x pp 2 x dp 2), emulated on one GPU: ")
+    assert page.answer[0].startswith("Rank 1 of tiny on 8 x h200, tp 2 x pp 2 x dp 2, emulated on one GPU: ")
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,9 @@ def await_true(tab: Page, expression: str) -> None:
         tab.wait_for_timeout(20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    # Playwright leaves an event loop running: tests of other modules in this process could not start their own.
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
         yield opened

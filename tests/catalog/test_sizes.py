@@ -120,6 +120,11 @@ def test_gpu_number_nodes_and_network_describe_a_machine() -> None:
     assert describe_machine(asdict(resolve_cluster(slow))) == "4 nodes x 8 h200; roce-8x400g: 8 x 400 Gb/s per node"
 
 
+def test_single_figures_of_a_network_are_set_over_the_usual_one() -> None:
+    slow = resolve_cluster({"base": "h200x32", "fabric": {"nic_bandwidth_bytes_per_s": 25e9}})
+    assert (slow.fabric.nics_per_node, slow.fabric.nic_bandwidth_bytes_per_s) == (8, 25e9)
+
+
 def test_a_name_replaces_all_of_a_files_cluster() -> None:
     spec = {"model": "llama3-8b", "cluster": {"base": "eos", "nodes": 4, "cooling": {"inlet_c": 40.0}}}
     assert build_request(spec, {"cluster": "h200x8", "inlet": 20})["cluster"] == {

@@ -38,7 +38,7 @@ def test_the_issue_example_prints_the_whole_schema() -> None:
 
 def test_data_goes_to_stdout_and_talk_to_stderr() -> None:
     done = charllm(*SIMULATE, "--overlap", "dp")
-    assert "Memory per stage" in done.stdout
+    assert "Step time" in done.stdout
     assert "charllm: parallelism.overlap: dp has no effect" in done.stderr
     assert "has no effect" not in done.stdout
 

@@ -33,7 +33,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["si"], {"simulate"}),
         (["simulate", "--model", "llama3-7"], {"llama3-70b"}),
-        (["simulate", "--cluster", "h200x3"], {"charllm-ppt-h200"}),
+        (["simulate", "--cluster", "charllm-ppt-h2"], {"charllm-ppt-h200"}),
         (["simulate", "--sched"], {"--schedule"}),
         (["simulate", "--schedule", "zero"], {"zero-bubble"}),
         (["simulate", "--precision", "mx"], {"mxfp8"}),

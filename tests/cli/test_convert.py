@@ -8,9 +8,9 @@ import pytest
 
 from charllm.catalog.resolve import single_node
 from charllm.cli import main
-from charllm.evaluate.heat import predict
+from charllm.evaluate.heat import assumed_traffic_bytes_per_s
 from charllm.evaluate.heat_trace import Trace
-from charllm.gpu.heat import network
+from charllm.gpu.heat import advance, network, steady_state_k, temperature_c
 from tests.measure.convert import texts
 
 
@@ -57,10 +57,16 @@ def node_log(seconds: int, resting: bool) -> str:
     loaded = (times > 60) & (times < seconds - 120) if resting else np.full(len(times), True)
     power = np.where(loaded, 650.0, 75.0)[:, None] + np.arange(8.0)
     known = Trace(times, power, np.full_like(power, 30.0), None, tuple(range(8)), power[0], 0.0)
-    degrees = predict(known, network(cluster.node, cluster.cooling), cluster.gpu)[0]
+    net = network(cluster.node, cluster.cooling)
+    traffic = assumed_traffic_bytes_per_s(known, power, cluster.gpu)
+    state = steady_state_k(power[0], net, traffic[0])
+    ambient_c, degrees = 30.0 - state.sum(axis=1), []
+    for watts, bytes_per_s in zip(power, traffic, strict=True):
+        state = advance(state, watts, 1.0, net, bytes_per_s)
+        degrees.append(temperature_c(state, ambient_c))
     lines = ["t_s,gpu,power_w,temperature_c"]
     lines += [
-        f"{time_s:.0f},{gpu},{power[row, gpu]:.1f},{round(degrees[row, gpu])}"
+        f"{time_s:.0f},{gpu},{power[row, gpu]:.1f},{round(degrees[row][gpu])}"
         for row, time_s in enumerate(times)
         for gpu in range(8)
     ]

@@ -9,6 +9,7 @@ OTHERWISE = {
     "report": "writes a file",
     "serve": "serves a browser",
     "measure": "prints what its command prints; the result is in a folder",
+    "apply": "prints what its command prints; the result is in a folder",
     "train": "prints a line of JSON for each step",
     "convert": "writes a folder",
     "export": "prints or writes a file for another program",

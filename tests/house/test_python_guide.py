@@ -38,7 +38,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(
     cells = [cell for cell in json.loads((GUIDES / "python.ipynb").read_text())["cells"] if cell["cell_type"] == "code"]
     names: dict[str, Any] = {}
     shown = [run_cell("".join(cell["source"]), names) for cell in cells]
-    assert "llama3-70b on charllm-ppt-h200" in shown[0]._repr_html_()
+    assert "llama3-70b on h200x32" in shown[0]._repr_html_()
     printed = capsys.readouterr().out
     for told in ("compute", "hottest: rank", "settings that differ", "500 W cap", "tokens/s; power: None"):
         assert told in printed

@@ -54,7 +54,7 @@ def test_a_training_without_a_loss_or_with_nan_fails() -> None:
 def test_the_cluster_is_that_of_the_gpus_found(tmp_path: Path) -> None:
     replay = make_replay(tmp_path / "loaded")
     assert cluster_at_hand(replay, 1) == "h200x1"
-    with pytest.raises(SpecError, match="the catalog has no h200x3"):
+    with pytest.raises(SpecError, match="the catalog has no 3 nodes of 1 h200"):
         cluster_at_hand(replay, 3)
     with pytest.raises(SpecError, match="this machine has no GPU"):
         cluster_at_hand("none", 1)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from charllm.api.keywords import RunKeywords, Spec, build_request
 from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
-from charllm.catalog.sizes import read_size
+from charllm.catalog.sizes import Size, name_of, node_gpus, read_size, usual_machine
 from charllm.catalog.tables import find_name
 from charllm.errors import SpecError
 from charllm.measure.command_settings import SmokeKeywords, SmokeSettings
@@ -87,7 +87,8 @@ def cluster_at_hand(telemetry: str, nodes: int) -> str:
     if len(names) != 1:
         found = ", ".join(sorted(names)) or "no GPU"
         raise SpecError("--cluster", None, f"the name of a cluster: this machine has {found}")
-    name = f"{names.pop()}x{count * nodes}"
-    if read_size(name) is None:
-        raise SpecError("--cluster", None, f"the name of a cluster: the catalog has no {name}")
+    gpu = names.pop()
+    name = name_of(Size(gpu, count * nodes))
+    if read_size(name) is None or (nodes > 1 and count != node_gpus(usual_machine(gpu, "--cluster"))):
+        raise SpecError("--cluster", None, f"the name of a cluster: the catalog has no {nodes} nodes of {count} {gpu}")
     return name

@@ -144,10 +144,13 @@ def _fabric_values(cluster: Table) -> Table:
     field, asked = "cluster.fabric", cluster.get("fabric")
     gpu, gpus = cluster["node"]["gpu"]["name"], read_field(Node, "gpus", cluster["node"].get("gpus"), "cluster.node")
     nodes, domain = (read_field(Cluster, key, cluster.get(key, 1), "cluster") for key in ("nodes", "domain_nodes"))
-    if asked is None:
-        asked = usual_network(gpu) if nodes > domain else "none"
-        if asked is None:
+    single = isinstance(asked, Mapping) and not {"base", "nics_per_node"} & asked.keys()
+    if asked is None or single:
+        # Single figures of a network are set over the usual one.
+        usual = usual_network(gpu) if nodes > domain else "none"
+        if usual is None:
             raise SpecError(field, None, f"a network, as none is usual for {gpu}: {NETWORKS}")
+        asked = {"base": usual, **(asked or {})} if single else usual
     base = asked.get("base") if isinstance(asked, Mapping) else asked
     if isinstance(base, str) and not is_file(base):
         named, over = read_network(base, gpu, gpus, field), asked if isinstance(asked, Mapping) else {}

@@ -13,8 +13,8 @@ from charllm.errors import LONGEST_SHOWN, CharllmError, unknown_name
 GROUPS = {
     "Predict, without a GPU": {
         "simulate": "memory, step time, power and temperature of one run",
-        "generate": "predict generation: prefill and decode of a static batch, by engine",
-        "rl": "predict a step of reinforcement learning: rollouts, updates, weight transfer",
+        "generate": "predict prefill and decode of a static batch, by engine",
+        "rl": "predict an RL step: rollouts, updates, transfer of weights",
         "sweep": "simulate or measure every case of a study",
         "reproduce": "repeat a paper: runs, figures, a verdict on each finding",
         "plan": "the best strategy under limits, why it is the best, and its flags",

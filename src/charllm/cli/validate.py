@@ -76,7 +76,7 @@ class Scoring(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("what", choices=list(SCORINGS), help="kind of measurements in the file")
+    parser.add_argument("what", choices=list(SCORINGS), metavar="KIND", help=f"what is scored: {', '.join(SCORINGS)}")
     parser.add_argument(
         "file",
         nargs="?",

@@ -232,6 +232,7 @@ def _moved(now: float, before: float) -> float:
 def main() -> None:
     """Predict everything again, and write every table and page that follows from it."""
     from charllm.evaluate import difference_errors, intervals, known_runs, predictions
+    from charllm.evaluate.accuracy_chart import write_chart
     from charllm.evaluate.accuracy_page import write_page
 
     predictions.main()
@@ -247,6 +248,7 @@ def main() -> None:
               f"{now.median:g}, 90th percentile {before.p90:g} to {now.p90:g}")  # fmt: skip
     write_rows(FILE, Score._fields, scores)
     write_page()
+    write_chart(load_predictions())
     known_runs.main(["--docs"])
 
 

@@ -11,17 +11,15 @@ INTERVAL = f"difference ({format_percent(LEVEL, 0)} interval)"
 
 
 def render_comparison(compared: list[Compared], settings: dict[str, tuple[Any, Any]]) -> str:
-    """Return the settings that differ, then every metric with its ratio."""
+    """Return the settings that differ, then every metric with its difference, or its ratio where none is known."""
     asked = [[name, _setting(first), _setting(second)] for name, (first, second) in settings.items()]
     known = [entry.difference for entry in compared if entry.difference]
-    has_intervals = bool(known)
     metrics = [
         [
             entry.metric,
             format_figure(entry.metric.split(".")[0], entry.first),
             format_figure(entry.metric.split(".")[0], entry.second),
-            "-" if entry.ratio is None else f"{entry.ratio:.3f}",
-            *([entry.difference.words if entry.difference else ""] if has_intervals else []),
+            entry.difference.words if entry.difference else _ratio(entry.ratio),
         ]
         for entry in compared
         if entry.first or entry.second
@@ -34,15 +32,18 @@ def render_comparison(compared: list[Compared], settings: dict[str, tuple[Any, A
     parts.append(
         render_table(
             "Metrics (those that are 0 or unknown in both are left out)",
-            ["metric", "first", "second", "second/first", *([INTERVAL] if has_intervals else [])],
+            ["metric", "first", "second", f"{INTERVAL}, else second/first" if known else "second/first"],
             metrics,
-            drop=("second/first",),
-            where="--csv",
+            drop=(),
         )
     )
     if known:
         parts.append("\n".join(wrap_all([f"{INTERVAL.capitalize()}: {known[0].basis}."])))
     return "\n\n".join(parts)
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}"
 
 
 def _setting(value: Any) -> str:

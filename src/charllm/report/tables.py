@@ -41,7 +41,7 @@ def render_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
-    drop: Sequence[str] = (),
+    drop: Sequence[str] | None = None,
     where: str = "",
     width: int | None = None,
 ) -> str:
@@ -51,7 +51,7 @@ def render_table(
     `where` is the flag that shows all, where there is one beside a wider terminal.
     """
     width = width or terminal_columns()
-    kept, dropped = _choose_columns(columns, rows, drop or columns[:1:-1], width)
+    kept, dropped = _choose_columns(columns, rows, columns[:1:-1] if drop is None else drop, width)
     shown = [[row[index] for index in kept] for row in rows]
     names = [columns[index] for index in kept]
     widths = _fit(names, shown, width) or _squeezed(names, shown, width)

@@ -149,8 +149,9 @@ def from_json(text: str, source: str) -> RunResult:
     check_shape(stored, dict[str, dict[str, Any]], source, "tables")
     tables = {name: check_columns(name, columns, source, f"tables.{name}") for name, columns in stored.items()}
     known = {name: table[name] for name in FIELDS}
-    # A table of another version is left out whole, and said: no page could be drawn of a part of it.
-    absent = {name: column for name, columns in tables.items() if (column := absent_column(name, columns))}
+    # A table of another version is left out whole, and said: no page could be drawn of a part of it. One that the run
+    # could not have (a warm-up of what begins cold) has no column at all.
+    absent = {name: column for name, columns in tables.items() if columns and (column := absent_column(name, columns))}
     tables = {name: columns for name, columns in tables.items() if name not in absent}
     lacks = [f"table {name}: stored by another version, without {column!r}" for name, column in absent.items()]
     known["warnings"] = [*known["warnings"], *lacks]

@@ -17,6 +17,8 @@ from charllm.units import GIB, MEGA, format_change, format_percent, seconds_form
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
 
+ONLY_MEMORY = "only memory is predicted, because the run does not fit (see --ignore-memory)"
+"""Warning of a run without a step time."""
 LARGEST_SHARES, LARGEST_GAINS = 3, 2
 NOT_STORED = "not stored in this run"
 """Text in place of a table that a run lacks."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import charllm
+from charllm.result.answers import ONLY_MEMORY
 from tests.api.tiny import RUN, TOO_BIG
 
 

@@ -214,13 +214,18 @@ def test_a_networks_arrays_cannot_be_changed_by_accident() -> None:
     assert network(HGX, AIR) is net
 
 
+SEEN_TO_SLOW_W = {"v100x16": 281.0}
+"""Power at which full machines were seen to settle below their clock for heat (evaluate/clock_locked.py)."""
+
+
 @pytest.mark.parametrize("name", sorted(entries("clusters")))
-def test_every_machine_of_the_catalog_stays_below_its_limit_at_full_power(name: str) -> None:
+def test_every_machine_of_the_catalog_stays_below_its_limit_at_full_power_unless_it_was_seen_to_slow(name: str) -> None:
     cluster = resolve_cluster(name)
     node: Node = cluster.node
-    power = np.full(node.gpus, node.gpu.power_cap_w / node.gpu.package_gpus)
-    shown = steady_temperature_c(power, network(node, cluster.cooling), 25.0)
-    assert 25 < shown.min() <= shown.max() < node.gpu.max_operating_temperature_c
+    power_w = SEEN_TO_SLOW_W.get(name, node.gpu.power_cap_w / node.gpu.package_gpus)
+    shown = steady_temperature_c(np.full(node.gpus, power_w), network(node, cluster.cooling), 25.0)
+    assert shown.min() > 25
+    assert (shown.max() >= node.gpu.max_operating_temperature_c) == (name in SEEN_TO_SLOW_W)
 
 
 @pytest.mark.parametrize("name", sorted(entries("clusters")))

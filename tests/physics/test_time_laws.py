@@ -81,7 +81,15 @@ BETTER: dict[str, tuple[str, tuple[str, ...]]] = {
     "memory bandwidth": ("gpu", ("memory_bandwidth_bytes_per_s",)),
     "peaks": (
         "gpu",
-        ("peak_bf16_flop_per_s", "peak_fp16_flop_per_s", "peak_fp8_flop_per_s", "peak_fp4_flop_per_s"),
+        (
+            "peak_bf16_flop_per_s",
+            "peak_fp16_flop_per_s",
+            "peak_fp8_flop_per_s",
+            "peak_fp4_flop_per_s",
+            "peak_fp32_flop_per_s",
+            "peak_tf32_flop_per_s",
+            "multiprocessors",
+        ),
     ),
     "GEMMs": ("kernels", ("matrix_fraction", "fp8_fraction", "fp4_fraction")),
     "attention": ("kernels", ("attention_fraction", "attention_backward_fraction")),

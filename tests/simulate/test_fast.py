@@ -6,7 +6,8 @@ import pytest
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
-from charllm.result.metrics import missing, name_some
+from charllm.result.answers import name_some
+from charllm.result.metrics import missing
 from charllm.simulate.fast import MOST_PASSES, NO_HEAT, predict_fast
 from charllm.simulate.one_clock import WARM_C
 from charllm.simulate.predict import predict

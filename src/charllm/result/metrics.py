@@ -3,7 +3,7 @@
 JSON, SQL and CSV columns, text tables, pages, the explorer, `--limit` and the reference follow from the declaration.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,6 @@ LINKS = ("nvlink", "pcie", "nic")
 AXIS_WORDS = dict(zip(AXES, AXES, strict=True))
 LINK_WORDS = {"nvlink": "NVLink", "pcie": "PCIe", "nic": "NICs"}
 CAUSE_WORDS = {"power": "power", "thermal": "heat", "brake": "power brake"}
-MOST_NAMED = 3
-"""Metrics that one line names."""
 KIND_WORDS = dict(zip(KINDS, KINDS, strict=True))
 Table = dict[str, float]
 
@@ -381,12 +379,6 @@ def fill_metrics(known: Mapping[str, Any]) -> Metrics:
     if unknown:
         raise KeyError(f"not metrics: {sorted(unknown)}")
     return Metrics((name, known.get(name)) for name in METRICS)
-
-
-def name_some(names: Sequence[str]) -> str:
-    """Name metrics as in a sentence: the first few, and how many more."""
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(quantity(name).brief for name in names[:MOST_NAMED]) + more
 
 
 def missing(metrics: Mapping[str, Any]) -> list[str]:

@@ -86,6 +86,9 @@ def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Ite
         if far_k > MOVED_K:
             moments_s = -pole_s * math.log1p(-MOVED_K / far_k)
             covered = min(covered, max(1.0, math.floor(moments_s / simulated_step.step_time_s)))
+        if rounds == 1:
+            # It begins with the governor of an idle GPU, which has to find its clock.
+            covered = min(left, 1.0)
         if rounds == MOST_ROUNDS:
             covered = left
         carry_poles(machine, state, before_k, max(0.0, covered * simulated_step.step_time_s - state[0, step_loop.TIME]))

@@ -14,7 +14,8 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.gpu.physics import Energy, board_of, dynamic_j, operating_point, standing_w
 from charllm.layout.nodes import node_kinds
-from charllm.result.metrics import METRICS, name_some
+from charllm.result.answers import name_some
+from charllm.result.metrics import METRICS
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import RunResult
 from charllm.simulate.long_step import extend_times, first_part, halve

@@ -10,10 +10,10 @@ from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
-from charllm.result.answers import ONLY_MEMORY
+from charllm.result.answers import ONLY_MEMORY, name_some
 from charllm.result.description import tabulate_description
 from charllm.result.memory_verdict import MemoryVerdict, judge_memory
-from charllm.result.metrics import AXES, Metrics, fill_metrics, missing, name_some
+from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
 from charllm.result.provenance import describe_provenance, tabulate_figures
 from charllm.result.result import Columns, RunResult
 from charllm.simulate.long_step import Execution, execute, extend

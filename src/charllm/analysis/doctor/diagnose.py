@@ -76,9 +76,9 @@ class Expectation:
 
 def diagnose(seen: Observation, healthy: Expectation | None = None) -> list[Finding]:
     """Return what is weak in a run, the surest finding first."""
-    found = _slow_gpus(seen, healthy)
-    found = _whole_nodes(seen, found)
-    for more in (_slow_nodes(seen, healthy), _held_nodes(seen)):
+    held = _held_nodes(seen)
+    found = _whole_nodes(seen, _beyond_nodes(_slow_gpus(seen, healthy), held))
+    for more in (_slow_nodes(seen, healthy), held):
         taken = {finding.node for finding in found}
         found += [one for one in more if one.node not in taken]
     named = {finding.node for finding in found if finding.kind == "node"}
@@ -227,6 +227,12 @@ def _hot(seen: Observation) -> list[Outlier]:
 
 def _as_evidence(one: Outlier) -> Evidence:
     return Evidence(one.quantity, one.value, one.others, one.score)
+
+
+def _beyond_nodes(found: Sequence[Finding], held: Sequence[Finding]) -> list[Finding]:
+    """Leave out GPUs that what holds their whole node makes slow, unless they lose more than it does."""
+    losses = {(node.node, node.cause): node.effect_fraction for node in held}
+    return [one for one in found if one.effect_fraction >= losses.get((one.node, one.cause), 0.0)]
 
 
 def _whole_nodes(seen: Observation, found: Sequence[Finding]) -> list[Finding]:

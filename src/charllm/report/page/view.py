@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.report.figure import Figure
-from charllm.result.answers import ONLY_MEMORY
+from charllm.result.answers import ONLY_MEMORY, name_some
 from charllm.result.columns import Columns, Row, absent_column, rows_of
 from charllm.result.description import CONDITION, DEFAULT, texts_of
 from charllm.result.machine import cluster_of
-from charllm.result.metrics import METRICS, name_some
+from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
 from charllm.result.uncertainty import intervals
 from charllm.spec.hardware import Cluster, Node

@@ -111,6 +111,19 @@ def test_gpu_and_number_must_agree(words: dict[str, Any], field: str) -> None:
     assert error.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"nodes": 2}, "got nodes alone; expected a machine: --gpu h100 --nodes 2, --cluster h100x16"),
+        ({"nodes": "two", "network": "roce"}, "got fabric and nodes alone; expected a machine: --gpu h100"),
+        ({"inlet": 30}, "got cooling alone; expected a machine: --gpu h100"),
+    ],
+)
+def test_nodes_and_network_alone_are_no_machine(words: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError, match=rf"^cluster: {told}"):
+        resolve_cluster(build_request(None, words)["cluster"])
+
+
 def test_gpu_number_nodes_and_network_describe_a_machine() -> None:
     by_gpus = build_request(None, {"gpu": "H100", "gpus": 512, "inlet": 30})["cluster"]
     by_nodes = build_request(None, {"gpu": "H100", "nodes": 64, "inlet": 30})["cluster"]

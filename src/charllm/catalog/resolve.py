@@ -15,9 +15,9 @@ from charllm.catalog.defaults import (
     describe_defaults,
     training_defaults,
 )
-from charllm.catalog.sizes import NETWORKS, find_cluster, read_network, resized, usual_network
+from charllm.catalog.sizes import NETWORKS, USUAL_GPUS, find_cluster, read_network, resized, usual_network
 from charllm.catalog.tables import Entry, entries, find, read_entry
-from charllm.errors import SpecError, unknown_name
+from charllm.errors import SpecError, Words, unknown_name
 from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
 from charllm.spec.generation import Generation
@@ -132,6 +132,13 @@ def _build_framework(values: Table) -> Framework:
 
 
 def _build_cluster(values: Table) -> Cluster:
+    if values.get("node") is None:
+        given = " and ".join(key for key in values if key not in ("name", "node")) or "no node"
+        nodes = values["nodes"] if isinstance(values.get("nodes"), int) else 2
+        form = (
+            f"a machine: --gpu h100 --nodes {nodes}, --cluster h100x{nodes * USUAL_GPUS}, or base or node in its table"
+        )
+        raise SpecError("cluster", Words(f"{given} alone"), form)
     whole = {**values, "node": _node_values(values.get("node"), "cluster.node")}
     whole["mixed"] = _mixed_values(values.get("mixed", []))
     whole["fabric"] = _fabric_values(whole)

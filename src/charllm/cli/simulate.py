@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulate, print, store; exit 3 when the run does not fit."""
     from charllm.api.simulation import run_simulation
     from charllm.report.run import render_answer, render_run
-    from charllm.simulate.predict import NOT_KNOWN
+    from charllm.result.answers import ONLY_MEMORY
 
     settings = read_keywords(SimulateSettings, given(arguments, SimulateSettings))
     _spec, found, messages = run_simulation(request_from(arguments), settings)
@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             show(render_run(result, full=arguments.full))
     sys.stdout.flush()
-    # That a run which does not fit has no step time goes without saying.
-    known = [text for text in result.warnings if result.metrics["fits"] or not text.startswith(NOT_KNOWN)]
+    known = [text for text in result.warnings if text != ONLY_MEMORY]
     for warning in (*messages, *known):
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
     if not result.metrics.fits and not settings.ignore_memory:

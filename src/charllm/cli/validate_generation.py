@@ -19,7 +19,11 @@ def score_generation_rows(_arguments: argparse.Namespace) -> dict[str, Any]:
 def render_generation_rows(table: dict[str, Any]) -> str:
     """Lay the scores out: by question and by source, and by source."""
     parts = [
-        render_table("Errors of published generation; nothing was fitted on it", COLUMNS, _cells(table["scores"])),
+        render_table(
+            "Errors of published generation; no constant is fitted on it, its errors were seen",
+            COLUMNS,
+            _cells(table["scores"]),
+        ),
         render_table("Errors by source", COLUMNS, _cells(table["sources"])),
     ]
     lines = ["power under load: of serving that also reads prompts, against decode alone"]

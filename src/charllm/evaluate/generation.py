@@ -3,7 +3,9 @@
 Data: `data/generation_rows.csv`: step times of vLLM 0.20 (AIConfigurator's recorded runs, B300), whole generations of
 FasterTransformer and TensorRT-LLM 0.5 (their performance pages, A100 and H100), inter-token latency and power of vLLM
 under saturated load (ML.ENERGY leaderboard, H100; prompt lengths are not published and taken as PROMPT_TOKENS).
-No constant is fitted on these rows: engines have assumed host times, kernels and links those of other tables.
+No constant is fitted on these rows: engines have assumed host times, kernels and links those of other tables. Their
+errors were seen while four choices were made: how often TensorRT-LLM 0.5 reads its cache, from how many tokens ranks
+wait for each other, padded tiles for few rows, and vLLM's host time of 1 ms.
 Ignores: time to first token under load, which is queueing.
 """
 

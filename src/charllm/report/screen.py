@@ -6,6 +6,7 @@ from dataclasses import replace
 from charllm.report.tables import format_percent, render_facts, terminal_columns, wrap
 from charllm.result.answers import (
     NOT_STORED,
+    ONLY_MEMORY,
     answer_memory,
     answer_pace,
     explanations,
@@ -87,8 +88,6 @@ def _time(result: RunResult) -> str:
     return f"{write_metric(result, 'step_time_s')} ({', '.join(ends)}), {rates}" if ends else rates
 
 
-NOT_KNOWN = "not predicted for this run"
-"""Beginning of the warning that lists what a run without a step time lacks."""
 GRADES = {"tuned": "tuned", "usual": "as users run it"}
 """Grade of a run: how its interval is named."""
 
@@ -173,6 +172,6 @@ def _notes(result: RunResult) -> list[Fact]:
     if "cluster" in result.spec:
         footing, why = tell_footing(result.spec)
         notes.append(("Rests on", f"{footing} figures: {why}; intervals hold {format_percent(LEVEL, 0)} of runs"))
-    notes += [("Note", text) for text in explanations(result)]
-    known = [text for text in notable_warnings(result) if not text.startswith(("memory:", NOT_KNOWN))]
-    return [*notes, *(("Doubt", text) for text in known)]
+    known = [text for text in notable_warnings(result) if not text.startswith("memory:")]
+    notes += [("Note", text) for text in [*explanations(result), *(text for text in known if text == ONLY_MEMORY)]]
+    return [*notes, *(("Doubt", text) for text in known if text != ONLY_MEMORY)]

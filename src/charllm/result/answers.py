@@ -3,7 +3,7 @@
 An answer whose figures are not known is empty.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from charllm.units import GIB, MEGA, format_change, format_percent, seconds_form
 if TYPE_CHECKING:
     from charllm.result.result import RunResult
 
-LARGEST_SHARES, LARGEST_GAINS = 3, 2
+ONLY_MEMORY = "only memory is predicted, because the run does not fit (see --ignore-memory)"
+"""Warning of a run without a step time."""
+LARGEST_SHARES, LARGEST_GAINS, MOST_NAMED = 3, 2, 3
 NOT_STORED = "not stored in this run"
 """Text in place of a table that a run lacks."""
 SLOWER_FRACTION, EQUAL_FRACTION = 0.01, 1e-4
@@ -302,6 +304,12 @@ def describe_run(result: "RunResult") -> list[str]:
     profile = result.spec.get("framework", {}).get("name", "unknown")
     named = f"defaults taken from profile {profile}: {'; '.join(taken)}"
     return [*lines, named] if taken else lines
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Name metrics as in a sentence: the first few, and how many more."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(METRICS[name].brief for name in names[:MOST_NAMED]) + more
 
 
 def notable_warnings(result: "RunResult") -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.gpu.physics import Energy, board_of, dynamic_j, operating_point, standing_w
 from charllm.layout.nodes import node_kinds
+from charllm.result.answers import name_some
 from charllm.result.metrics import METRICS
 from charllm.result.provenance import describe_provenance
 from charllm.result.result import RunResult
@@ -50,7 +51,7 @@ def predict_fast(run: RunSpec, *, longest_s: float = LONGEST_S) -> RunResult:
     if metrics["fits"]:
         metrics.update(fast_metrics(step, traffic, longest_s))
         unknown = [name for name in METRICS if metrics[name] is None]
-        warnings.append(f"{NO_HEAT}: {', '.join(unknown)}")
+        warnings.append(f"{NO_HEAT}: {name_some(unknown)}")
     return RunResult(
         "simulated", run.as_table(), metrics, provenance=describe_provenance(run), warnings=warnings
     )  # fmt: skip

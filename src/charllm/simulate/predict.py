@@ -10,6 +10,7 @@ from charllm.gpu.heat import check_cooling
 from charllm.layout.grid import Grid
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
+from charllm.result.answers import ONLY_MEMORY, name_some
 from charllm.result.description import tabulate_description
 from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
@@ -41,7 +42,6 @@ from charllm.workload.table import tabulate_memory, tabulate_ops, tabulate_param
 from charllm.workload.totals import Traffic, count_traffic, executed_flop
 
 Tables = dict[str, Callable[[], Columns]]
-NOT_KNOWN = "not predicted for this run"
 
 
 class Simulation(NamedTuple):
@@ -87,8 +87,10 @@ def predict(
         metrics["critical_path"] = [part._asdict() for part in found.path.parts]
         warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
     warnings += memory_warnings(run, memory)
-    if missing(metrics):
-        warnings.append(f"{NOT_KNOWN}: {', '.join(missing(metrics))}")
+    if found is None:
+        warnings.append(ONLY_MEMORY)
+    elif missing(metrics):
+        warnings.append(f"not predicted for this run: {name_some(missing(metrics))}")
     machine, simulated_step, timed = (found.machine, found.simulated_step, found.timed) if found else (None, None, None)
     result = RunResult(
         origin="simulated",

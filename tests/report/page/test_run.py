@@ -71,7 +71,7 @@ def test_a_measured_run_shows_what_is_known_and_why_the_rest_is_not() -> None:
     page = run_page(RunView(measured()))
     assert page.title == "Measured run: torchrun train.py"
     assert page.answer[0] == "Measured run: step time not known, no steps were marked."
-    assert page.warnings == ["breakdown_s: needs a profiler trace", "not measured in this run: mfu, fits"]
+    assert page.warnings == ["breakdown_s: needs a profiler trace", "not measured in this run: MFU, fits in memory"]
     assert page.provenance == {"charllm": "0.1.0", "measurement": {"steps": 4}}
     drawn = [figure.name for section in page.sections for figure in section.figures if not figure.missing]
     assert {"heat", "throttled", "memory"} <= set(drawn)

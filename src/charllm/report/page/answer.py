@@ -6,6 +6,7 @@ from textwrap import shorten
 from charllm.report.figure import Fact
 from charllm.report.page.view import RunView
 from charllm.result.answers import (
+    ONLY_MEMORY,
     UNKNOWN_SPEC,
     answer_clock,
     answer_gaps,
@@ -30,7 +31,6 @@ LARGE_FRACTION = 0.01
 MOST_OF_THE_TIME = 0.5
 LONGEST_TITLE = 100
 LIMITED = {"power": "Power-limited", "thermal": "Limited by temperature", "brake": "Limited by a power brake"}
-NO_TIMES = "Step time, power and temperature are not predicted for a run that does not fit (see --ignore-memory)."
 
 
 def title_of(run: RunView) -> str:
@@ -59,7 +59,7 @@ def _job(run: RunView) -> str:
 def answer_sentences(run: RunView) -> list[str]:
     """Say what was asked, what limits it, who is hot, what it waits for and what helps; then explain surprises."""
     if not run.has_times and run.result.metrics.get("fits") is False:
-        return [f"{_job(run)}: {answer_memory(run.result)}.", *run.misfit, NO_TIMES]
+        return [f"{_job(run)}: {answer_memory(run.result)}.", *run.misfit, f"{ONLY_MEMORY.capitalize()}."]
     ignored = [f"It does not fit in memory, which was ignored. {told}" for told in run.misfit]
     sentences = (_time(run), *ignored, _power(run), _heat(run), _waits(run), _changes(run), _gaps(run))
     return [

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from charllm.errors import CharllmError
 from charllm.report.figure import Figure
+from charllm.result.answers import ONLY_MEMORY, name_some
 from charllm.result.columns import Columns, Row, absent_column, rows_of
 from charllm.result.description import CONDITION, DEFAULT, texts_of
 from charllm.result.machine import cluster_of
@@ -16,8 +17,6 @@ from charllm.result.uncertainty import intervals
 from charllm.spec.hardware import Cluster, Node
 
 Interval = tuple[float, float]
-NOT_PREDICTED = "not predicted for this run"
-"""Begin of the warning that lists the metrics of a run that does not fit."""
 NOT_MEASURED = "not measured in this run"
 """Reason of a metric that nobody has asked a measured run for."""
 
@@ -132,12 +131,12 @@ class RunView:
         told: list[tuple[str, str]] = []
         unknown: list[tuple[str, str]] = []
         for text in self.result.warnings:
-            if self.misfit and text.startswith(("memory:", NOT_PREDICTED)):
+            if self.misfit and (text == ONLY_MEMORY or text.startswith("memory:")):
                 continue
             metric, _, reason = text.partition(": ")
             (unknown if metric in METRICS and reason == NOT_MEASURED else told).append((metric, text))
         found = [*self.broken.values(), *(text for _metric, text in told)]
-        return [*found, f"{NOT_MEASURED}: {', '.join(metric for metric, _ in unknown)}"] if unknown else found
+        return [*found, f"{NOT_MEASURED}: {name_some([metric for metric, _ in unknown])}"] if unknown else found
 
     def node_name(self, number: int) -> str:
         """Return what a node is called: its host name where it is known, else its number."""

@@ -143,12 +143,14 @@ def test_another_framework_or_an_unknown_model_or_program_is_refused() -> None:
 
 
 def test_torchtitan_runs_the_sparse_layers_of_fsdp_where_deepep_exchanges_whole_experts() -> None:
-    sparse = {"model": "qwen3-30b-a3b", "cluster": "h200x8", "framework": "fsdp", "overlap": "dp"}
+    sparse = {"model": "deepseek-v2-lite", "cluster": "h200x8", "framework": "fsdp", "overlap": "dp"}
     whole = build("torchtitan", {**sparse, "ep": 4, "etp": 1})
     assert 'expert_parallel_comm_backend = "deepep"' in export_run(whole, "torchtitan").text
     with pytest.raises(SpecError, match=r"framework.dispatcher: got 'deepep'; expected alltoall with etp"):
         export_run(build("torchtitan", {**sparse, "ep": 4, "tp": 2, "etp": 2}), "torchtitan")
     with pytest.raises(SpecError, match=r"framework.fused_permute: got True; expected False"):
         export_run(build("torchtitan", {**sparse, "ep": 1}), "torchtitan")
+    with pytest.raises(SpecError, match="got 'deepep'; expected alltoall, as the settings of torchtitan"):
+        export_run(build("torchtitan", {**sparse, "model": "qwen3-30b-a3b", "ep": 4, "etp": 1}), "torchtitan")
     nccl = build("torchtitan", {**sparse, "ep": 4, "etp": 1, "framework": "torchtitan"})
     assert "comm_backend" not in export_run(nccl, "torchtitan").text

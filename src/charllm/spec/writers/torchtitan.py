@@ -12,6 +12,8 @@ from charllm.spec.writers.toml import write_toml
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B"}
 PRECISIONS = {"bf16": "bfloat16", "fp32": "float32"}
 CONVERTERS = {"fp8": ["quantize.linear.float8"], "mxfp8": ["quantize.linear.mx"]}
+WITH_DEEPEP = ("deepseek_v3",)
+"""Models that release 0.2.2 builds with DeepEP's layers (models/*/model/model.py)."""
 SIZES = (
     "layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "experts", "topk", "expert_ffn", "attention",
 )  # fmt: skip
@@ -25,7 +27,7 @@ def write_torchtitan(run: RunSpec, steps: int) -> str:
         {
             "model": {"name": name, "flavor": flavor, **_converters(run)},
             "training": {**_training(run), "steps": steps},
-            "parallelism": _parallelism(run),
+            "parallelism": _parallelism(run, name),
             "activation_checkpoint": _checkpointing(run),
             "compile": {"enable": True},
             "metrics": {"log_freq": 1},
@@ -67,7 +69,7 @@ def _training(run: RunSpec) -> dict[str, Any]:
     return table
 
 
-def _parallelism(run: RunSpec) -> dict[str, Any]:
+def _parallelism(run: RunSpec, name: str) -> dict[str, Any]:
     degrees = run.parallelism
     sharded = (degrees.shard_size // degrees.cp if degrees.shard_size else degrees.dp) if degrees.zero else 1
     table: dict[str, Any] = {
@@ -82,7 +84,7 @@ def _parallelism(run: RunSpec) -> dict[str, Any]:
     }
     if run.model.experts and degrees.ep > 1:
         table["expert_tensor_parallel_degree"] = degrees.etp
-        if run.framework.dispatcher == "deepep":
+        if run.framework.dispatcher == "deepep" and name in WITH_DEEPEP:
             table["expert_parallel_comm_backend"] = "deepep"
     if degrees.pp > 1:
         table["pipeline_parallel_schedule"] = SCHEDULES.get(degrees.schedule, degrees.schedule)

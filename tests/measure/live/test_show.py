@@ -97,11 +97,11 @@ def test_a_table_that_grows_and_a_terminal_that_is_small_leave_room_for_the_comm
         "measure", "--watch", *words, "--out", str(tmp_path / "r"), "--", *command, lines=18, columns=60,
         after="job line 38", awaited="more GPUs have no room", seen=tmp_path / "seen",
     )  # fmt: skip
-    assert code == 0
+    assert code == 0, text
     terminal = Terminal(18, 60)
     terminal.feed(text[: text.rindex("job line 39")])
-    assert any(line.startswith("job line") for line in terminal.screen[:4])
-    assert any("more GPUs have no room" in line for line in terminal.screen)
+    assert any(line.startswith("job line") for line in terminal.screen[:4]), terminal.screen
+    assert any("more GPUs have no room" in line for line in terminal.screen), terminal.screen
 
 
 def test_charllm_watch_attaches_to_a_run_and_ends_with_it(tmp_path: Path) -> None:

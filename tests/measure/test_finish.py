@@ -76,6 +76,22 @@ def test_a_killed_job_is_summarised_until_the_kill(tmp_path: Path) -> None:
     assert load_run(folder) == result
 
 
+def test_steps_after_the_last_reading_are_kept_without_energy(tmp_path: Path) -> None:
+    folder = shutil.copytree(CAPTURE, tmp_path / "run")
+    (folder / JOB_FILE).unlink(missing_ok=True)
+    (marks,) = folder.glob("marks-*.csv")
+    before = finish_record(folder).table("steps")
+    last_ns, wall_ns = (int(cell) for cell in marks.read_text().splitlines()[-1].split(",")[:2])
+    late = "".join(f"{last_ns + after * 10**11},{wall_ns + after * 10**11},step,,100\n" for after in (1, 2))
+    marks.write_text(marks.read_text() + late)
+    table = finish_record(folder).table("steps")
+    assert before is not None
+    assert table is not None
+    assert len(table["start_s"]) == len(table["energy_j"]) == len(before["start_s"]) + 2
+    assert table["energy_j"][-1] is None
+    assert table["energy_j"][0] > 0
+
+
 def test_a_kill_before_the_command_began_says_so(tmp_path: Path) -> None:
     words = [
         "measure",

@@ -65,7 +65,7 @@ def _counter_factor(measured: Measured, gpu: int, curve: Curve) -> float:
 
 
 def tabulate_energy(measured: Measured, chosen: Chosen) -> dict[str, Columns]:
-    """Return the energy of the recording, the job, its settled window, its steps and its phases."""
+    """Return the energy of the recording, the job, its settled window, its steps and its phases, added up."""
     curves = draw_curves(measured)
     if curves is None:
         return {}
@@ -80,15 +80,7 @@ def tabulate_energy(measured: Measured, chosen: Chosen) -> dict[str, Columns]:
         **{f"phase {name}": spans for name, spans in find_phases(leading).items()},
     }
     rows = [(name, *add_up(curves, spans)) for name, spans in parts.items() if spans]
-    found: dict[str, Columns] = {"energy": columns_of(("part", "seconds", "energy_j", "unread_fraction"), rows)}
-    if steps:
-        zero_s = min(float(measured.recording.fast(gpu).times_s[0]) for gpu in measured.recording.sampled)
-        ends = [(step.start_s - zero_s, step.end_s - zero_s) for step in steps]
-        each_j = step_energies(curves, steps)
-        found["steps"] = columns_of(
-            ("start_s", "end_s", "energy_j"), [(*one, energy_j) for one, energy_j in zip(ends, each_j, strict=True)]
-        )
-    return found
+    return {"energy": columns_of(("part", "seconds", "energy_j", "unread_fraction"), rows)}
 
 
 def add_up(curves: Sequence[Curve], spans: Sequence[Span]) -> tuple[float, float | None, float]:
@@ -100,8 +92,11 @@ def add_up(curves: Sequence[Curve], spans: Sequence[Span]) -> tuple[float, float
     return seconds, energy_j, min(1.0, max(0.0, 1.0 - read))
 
 
-def step_energies(curves: Sequence[Curve], steps: Sequence[Step]) -> list[float | None]:
-    """Return the energy of all GPUs in each step; None where one of them was not read in it."""
+def step_energies(measured: Measured, steps: Sequence[Step]) -> list[float | None] | None:
+    """Return the energy of all GPUs in each step, None where one of them was not read in it; None without any power."""
+    curves = draw_curves(measured)
+    if curves is None:
+        return None
     edges = np.array([(step.start_s, step.end_s) for step in steps], dtype=np.float64).reshape(-1, 2)
     grown = sum(np.diff(np.interp(edges, curve.times_s, curve.energy_j))[:, 0] for curve in curves)
     read = np.min([np.diff(np.interp(edges, curve.times_s, curve.read_s))[:, 0] for curve in curves], axis=0)

@@ -17,10 +17,11 @@ import numpy as np
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
+from charllm.measure.energy import step_energies
 from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.marked import tabulate_marks
-from charllm.measure.marks import Mark, compare_with_log
+from charllm.measure.marks import Mark, compare_with_log, find_steps, leading_marks
 from charllm.measure.measured import Measured
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merge, part_warnings, read_parts
@@ -72,7 +73,9 @@ def finish_record(folder: Path, job: JobRecord | None = None) -> RunResult:
         *job.details.get("notes", []),
     ]
     result = replace(
-        result, warnings=[*told, *result.warnings], tables={**_tables(folder, whole, result.spec), **result.tables}
+        result,
+        warnings=[*told, *result.warnings],
+        tables={**result.tables, **_tables(folder, whole, measured, result.spec)},
     )
     result = _with_model_metrics(result) if job.origin == "measured" else result
     if not growing:
@@ -93,9 +96,14 @@ def put_together(whole: Whole, parts: Sequence[Part]) -> tuple[Measured, list[st
     return _span(whole.job, Measured(whole.recording, whole.marks, 0.0, 0.0, whole.places, names, hosts))
 
 
-def _tables(folder: Path, whole: Whole, spec: Mapping[str, Any]) -> dict[str, Callable[[], Columns]]:
+def _tables(
+    folder: Path, whole: Whole, measured: Measured, spec: Mapping[str, Any]
+) -> dict[str, Callable[[], Columns]]:
     """Return the tables of a measured run: conditions, marked steps, what was predicted of an emulated rank."""
     tables = tabulate_marks(whole.recording, whole.marks)
+    # A job may outlive its sampler: its steps are all there, those after the last reading without energy.
+    if "steps" in tables and (energies := step_energies(measured, find_steps(leading_marks(whole.marks)))) is not None:
+        tables["steps"] = {**tables["steps"], "energy_j": energies}
     # The spec of a measured run is whatever its job left behind.
     with suppress(CharllmError):
         tables["description"] = tabulate_description(resolve_run(spec))

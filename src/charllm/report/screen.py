@@ -39,24 +39,22 @@ def render_screen(result: RunResult) -> str:
     """Return what was run, the answers with their intervals, the best changes, what was defaulted or is doubtful."""
     ranked = [fact for fact in _facts(result) if fact[1]]
     changes, notes = [*_remedies(result), *_change_facts(result)], _notes(result)
-    while True:
-        text = "\n\n".join([_head(result), render_facts([*ranked, *changes, *notes], _width())])
-        if len(text.splitlines()) < LINES or not (notes or len(changes) > 1):
-            return f"{text}\n--full prints every table"
-        if len(notes) > 1 or len(changes) <= 1:
-            notes.pop()
-        else:
-            changes.pop()
+    every = len(changes) + len(notes)
+
+    def render(columns: int) -> str:
+        return "\n\n".join([_head(result, columns), render_facts([*ranked, *changes, *notes], columns)])
+
+    # A narrow terminal takes more lines; what is said is the same.
+    while len(render(COLUMNS).splitlines()) >= LINES and (notes or len(changes) > 1):
+        (notes if len(notes) > 1 or len(changes) <= 1 else changes).pop()
+    more = ", and the notes that are left out here" if len(changes) + len(notes) < every else ""
+    return f"{render(min(COLUMNS, terminal_columns()))}\n--full prints every table{more}"
 
 
-def _width() -> int:
-    return min(COLUMNS, terminal_columns())
-
-
-def _head(result: RunResult) -> str:
+def _head(result: RunResult, columns: int) -> str:
     told = result.table("description") or {"part": [], "text": []}
     return "\n".join(
-        part for line in (*texts_of(told, JOB), *texts_of(told, PARALLELISM)) for part in wrap(line, _width())
+        part for line in (*texts_of(told, JOB), *texts_of(told, PARALLELISM)) for part in wrap(line, columns)
     )
 
 
@@ -110,7 +108,7 @@ def _bar(breakdown_s: Mapping[str, float | None]) -> list[Fact]:
     total_s = sum(shares.values())
     if not total_s:
         return []
-    width, bar, end = min(BAR_WIDTH, _width() - 20), "", 0.0
+    width, bar, end = min(BAR_WIDTH, terminal_columns() - 20), "", 0.0
     for label, spent_s in shares.items():
         end += spent_s / total_s
         bar += MARKS[label] * (round(end * width) - len(bar))

@@ -4,7 +4,7 @@ import asyncio
 
 from benchmarks.explorer import ask_all, grow, serving
 
-CLIENTS, LENGTH_S, REQUESTS = 60, 5.0, 100
+CLIENTS, LENGTH_S, REQUESTS = 30, 6.0, 100
 
 
 def test_of_many_clients_none_starves_and_nothing_grows() -> None:

@@ -9,6 +9,7 @@ from charllm.result.answers import (
     ONLY_MEMORY,
     answer_memory,
     answer_pace,
+    best_changes,
     explanations,
     gpu_table,
     notable_warnings,
@@ -16,7 +17,6 @@ from charllm.result.answers import (
     write_interval,
     write_metric,
 )
-from charllm.result.columns import absent_column, rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, texts_of
 from charllm.result.metrics import METRICS
 from charllm.result.result import RunResult
@@ -154,10 +154,10 @@ def _change_facts(result: RunResult) -> list[Fact]:
     """Return the best single changes, each with its gain and the interval of that gain."""
     if result.metrics.get("step_time_s") is None:
         return []
-    table = result.table("best_changes")
-    if table is None or absent_column("best_changes", table):
+    changes = best_changes(result)
+    if changes is None:
         return [("Would help", NOT_STORED)]
-    told = [f"{row['change']}: {write_gain(row)}" for row in rows_of(table)[:CHANGES]]
+    told = [f"{row['change']}: {write_gain(row)}" for row in changes[:CHANGES]]
     none = "no single change that was tried is faster and fits in memory; charllm plan searches all"
     return [("" if place else "Would help", text) for place, text in enumerate(told or [none])]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from charllm.result.columns import rows_of
+from charllm.result.columns import Row, absent_column, rows_of
 from charllm.result.description import CONDITION, DEFAULT, JOB, PARALLELISM, describe_machine, texts_of
 from charllm.result.differences import UNMEASURABLE
 from charllm.result.metrics import METRICS, PHASE_METRICS, selected
@@ -202,11 +202,17 @@ def answer_changes(result: "RunResult") -> str:
     """The single changes that gain most, of a run that was simulated and fits."""
     if result.origin != "simulated" or result.table("phases") is not None or result.metrics.get("step_time_s") is None:
         return ""
-    changes = result.table("best_changes")
-    if changes is None or "change" not in changes:
+    changes = best_changes(result)
+    if changes is None:
         return NOT_STORED
-    gains = [f"{row['change']}, {write_gain(row)}" for row in rows_of(changes)]
+    gains = [f"{row['change']}, {write_gain(row)}" for row in changes]
     return "; ".join(gains[:LARGEST_GAINS]) or "no change that was tried is faster and fits in memory"
+
+
+def best_changes(result: "RunResult") -> list[Row] | None:
+    """Return the single changes that gain most; None where this run was stored without them, or by another version."""
+    changes = result.table("best_changes")
+    return None if changes is None or absent_column("best_changes", changes) else rows_of(changes)
 
 
 def write_gain(row: Mapping[str, Any]) -> str:

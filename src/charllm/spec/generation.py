@@ -19,21 +19,16 @@ CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
 class Generation:
     """What is generated; a batch of equal sequences from begin to end."""
 
-    prompt_tokens: int = count("Tokens of each prompt.", 1, 16_777_216)
-    new_tokens: int = count("Tokens that are generated for each sequence.", 1, 16_777_216)
+    prompt_tokens: int = count("Tokens of each prompt.", 1, MOST)
+    new_tokens: int = count("Tokens that are generated for each sequence.", 1, MOST)
     cache_precision: str = choice("Number format of the key-value cache.", tuple(CACHE_BYTES), "bf16")
     context_tokens: int = count(
         "Tokens of each sequence in the cache when a decode step begins; 0: the prompt is read (prefill).",
-        0, 33_554_432, 0,
+        0, 2 * MOST, 0,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @property
-    def decodes(self) -> bool:
-        """Whether a step adds one token to each sequence, and does not read the prompt."""
-        return self.context_tokens > 0
 
     @property
     def mean_context_tokens(self) -> int:

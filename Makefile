@@ -78,8 +78,8 @@ docs: setup ## build the documentation into site/
 device-test: ## run the checks that need a real GPU (python3 with torch, numpy, pynvml)
 	PYTHONPATH=src python3 tests/device/run.py
 
-ab-campaign: ## play pairs of runs in turns on this GPU and score their predicted differences (AB=predictions, committed; 20 minutes)
-	PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play ab_campaign --predicted $(AB) $(ARGS)
+ab-campaign: ## play pairs of runs in turns on this GPU and score their predicted differences (AB=predictions and TIMELINES=DIR, committed; 15 minutes)
+	PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play ab_campaign --predicted $(AB) --timelines $(TIMELINES) $(ARGS)
 
 cluster-smoke: setup ## try everything once on this machine's GPUs or in a Slurm allocation (10 minutes; ARGS='--nodes 2')
 	$(BIN)/charllm smoke $(ARGS)

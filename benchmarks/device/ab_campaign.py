@@ -1,11 +1,12 @@
 """An A/B campaign on one real GPU: pairs of runs in turns (ABABAB), predicted and committed before.
 
-    python -m benchmarks.device.ab_campaign predict -o ab_predicted.csv        (then commit that file)
-    PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play OUT --predicted ab_predicted.csv
+    python -m benchmarks.device.ab_campaign predict -o ab_predicted.csv --timelines DIR     (then commit that file)
+    PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play OUT --predicted ab_predicted.csv --timelines DIR
     python -m benchmarks.device.ab_campaign score OUT --predicted ab_predicted.csv
 
-`play` asks for a prediction of every pair, and takes about 40 s a pair (`--only` names kinds of change, for shorter
-turns of a lent GPU; what is in OUT is not played again). Each side warms up together with the other, then windows of
+`play` asks for a prediction of every pair, and takes about 25 s a pair (`--only` names kinds of change, for shorter
+turns of a lent GPU; what is in OUT is not played again). DIR holds the timelines of emulated ranks, as they were
+predicted: the GPU's machine simulates nothing. Each side warms up together with the other, then windows of
 WINDOW_S follow in turns; the first second of each is dropped. An effect is the mean over turns of ln(B / A) of
 neighbouring windows, its error their standard error.
 """
@@ -27,17 +28,18 @@ from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.result.metrics import selected
 
 METRICS = selected("step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz")
-TURNS, WINDOW_S, WARM_UP_S, DROPPED_S = 3, 4.0, 10.0, 1.0
+TURNS, WINDOW_S, WARM_UP_S, DROPPED_S = 3, 3.0, 6.0, 0.75
 WINDOWS = "windows.jsonl"
 
 
-def predict_side(side: Side) -> dict[str, float]:
-    """Return what is predicted of one side."""
+def predict_side(side: Side, timeline: Path | None = None) -> dict[str, float]:
+    """Return what is predicted of one side; an emulated rank's timeline is written for the machine that plays it."""
     from charllm.gpu.heat import network
     from charllm.simulate.emulated import predict_emulated
     from charllm.simulate.one_gpu import simulate_burst
     from charllm.simulate.predict import predict
     from charllm.simulate.rank_timeline import generate_timeline
+    from charllm.timeline.rank_timeline import to_text
 
     alone = resolve_cluster("h200x1")
     if isinstance(side, Burst):
@@ -45,20 +47,29 @@ def predict_side(side: Side) -> dict[str, float]:
         seen, _ = simulate_burst(side.shape, alone.gpu, net, alone.cooling.warmest_c, side.on_s, side.period_s, 20.0)
         return {name: float(getattr(seen, name)) for name in METRICS[1:]}
     if isinstance(side, Rank):
-        metrics = predict_emulated(generate_timeline(resolve_run(side.request), side.rank), alone, WINDOW_S).metrics
+        found = generate_timeline(resolve_run(side.request), side.rank)
+        if timeline is not None:
+            timeline.write_text(to_text(found), encoding="utf-8")
+        metrics = predict_emulated(found, alone, WINDOW_S).metrics
     else:
         metrics = predict(resolve_run(side), ignore_memory=True).result.metrics
     return {name: float(metrics[name]) for name in METRICS}
 
 
-def predict_pairs(pairs: Mapping[str, AbPair]) -> list[dict[str, Any]]:
-    """Return the predicted effect of every pair on every metric: ln(B / A)."""
+def predict_pairs(pairs: Mapping[str, AbPair], timelines: Path | None = None) -> list[dict[str, Any]]:
+    """Return the predicted effect of every pair on every metric, ln(B / A), and both levels."""
     rows = []
     for name, pair in pairs.items():
-        first, second = predict_side(pair.first), predict_side(pair.second)
-        rows += [{"pair": name, "change": pair.change, "metric": metric, "effect": f"{log(second[metric] / one):.5g}"}
-                 for metric, one in first.items()]  # fmt: skip
+        first, second = (predict_side(side, timelines and timeline_of(timelines, name, label))
+                         for label, side in zip("AB", (pair.first, pair.second), strict=True))  # fmt: skip
+        rows += [{"pair": name, "change": pair.change, "metric": metric, "effect": f"{log(second[metric] / one):.5g}",
+                  "A": f"{one:.6g}", "B": f"{second[metric]:.6g}"} for metric, one in first.items()]  # fmt: skip
     return rows
+
+
+def timeline_of(folder: Path, pair: str, label: str) -> Path:
+    """Return where the timeline of one side lies."""
+    return folder / f"{pair}-{label}.json"
 
 
 def read_predicted(path: Path, pairs: Mapping[str, AbPair]) -> dict[tuple[str, str], float]:
@@ -71,20 +82,20 @@ def read_predicted(path: Path, pairs: Mapping[str, AbPair]) -> dict[tuple[str, s
     return found
 
 
-def player(side: Side) -> Callable[[float], Any]:
+def player(side: Side, timeline: Path) -> Callable[[float], Any]:
     """Prepare one side on the GPU; returns what runs it for some seconds."""
     from charllm.measure.bench.run import MODES
     from charllm.measure.bench.suite import OpCase
     from charllm.measure.emulation.emulator import Emulator
     from charllm.measure.trainer.train import train
-    from charllm.simulate.rank_timeline import generate_timeline
+    from charllm.timeline.rank_timeline import read_timeline
 
     if isinstance(side, Burst):
         return lambda seconds_s: MODES["burst"](
             OpCase("ab", "ab", side.shape, seconds_s, "burst", on_s=side.on_s, period_s=side.period_s), "cuda"
         )
     if isinstance(side, Rank):
-        return Emulator(generate_timeline(resolve_run(side.request), side.rank), "cuda").run
+        return Emulator(read_timeline(timeline), "cuda").run
     steps = train(resolve_run(side), "cuda", None, 1e6)
 
     def steps_for(seconds_s: float) -> None:
@@ -96,12 +107,14 @@ def player(side: Side) -> Callable[[float], Any]:
 
 
 def play_pair(
-    name: str, pair: AbPair, out: Path, prepare: Callable[[Side], Callable[[float], Any]] = player,
+    name: str, pair: AbPair, out: Path, timelines: Path,
+    prepare: Callable[[Side, Path], Callable[[float], Any]] = player,
     seconds: tuple[float, float] = (WARM_UP_S, WINDOW_S),
 ) -> None:  # fmt: skip
     """Warm both sides up, then run them in turns; a line for each window as it ends."""
     warm_s, window_s = seconds
-    sides = [prepare(pair.first), prepare(pair.second)]
+    sides = [prepare(side, timeline_of(timelines, name, label))
+             for label, side in zip("AB", (pair.first, pair.second), strict=True)]  # fmt: skip
     for side in sides:
         side(warm_s / len(sides))
     lines = []
@@ -120,8 +133,11 @@ def read_windows(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def play(out: Path, pairs: Mapping[str, AbPair]) -> None:
+def play(out: Path, pairs: Mapping[str, AbPair], timelines: Path) -> None:
     """Play every pair that is not in the folder, each under a sampler of its own."""
+    import gc
+    import traceback
+
     import torch
 
     from charllm import mark
@@ -134,10 +150,15 @@ def play(out: Path, pairs: Mapping[str, AbPair]) -> None:
         if name not in done:
             folder = out / f"{name}-{time.time_ns()}"
             folder.mkdir()
-            with sampling(folder, MeasureSettings(telemetry="nvml")), mark.recording_to(str(folder)):
-                play_pair(name, pair, folder)
+            try:
+                with sampling(folder, MeasureSettings(telemetry="nvml")), mark.recording_to(str(folder)):
+                    play_pair(name, pair, folder, timelines)
+            except Exception:
+                # One pair must not cost the others their turn.
+                traceback.print_exc()
             with (out / WINDOWS).open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps({**line, "folder": folder.name}) + "\n" for line in read_windows(folder))
+            gc.collect()
             torch.cuda.empty_cache()
             print(name, flush=True)
 
@@ -167,10 +188,12 @@ def score(
         for metric in METRICS:
             sides = [[figures[name, side, turn][metric] for turn in range(TURNS)] for side in "AB"]
             if (name, metric) in predicted and all(one for side in sides for one in side):
-                effects = np.log(np.array(sides[1], dtype=float) / np.array(sides[0], dtype=float))
+                first, second = np.array(sides, dtype=float)
+                effects = np.log(second / first)
                 error = float(np.std(effects, ddof=1) / np.sqrt(TURNS))
                 rows.append({"pair": name, "change": PAIRS[name].change, "metric": metric, "standard_error": error,
-                             "read": float(effects.mean()), "predicted": predicted[name, metric]})  # fmt: skip
+                             "read": float(effects.mean()), "predicted": predicted[name, metric],
+                             "A": float(first.mean()), "B": float(second.mean())})  # fmt: skip
     return rows
 
 
@@ -182,17 +205,20 @@ def main() -> None:
     for name in ("play", "score"):
         asked[name].add_argument("out", type=Path)
         asked[name].add_argument("--predicted", type=Path, required=True)
+    for name in ("predict", "play"):
+        asked[name].add_argument("--timelines", type=Path, required=True)
     for one in asked.values():
         one.add_argument("--only", default="", help="kinds of change, such as microbatch,overlap")
     arguments = parser.parse_args()
     kinds = [kind for kind in arguments.only.split(",") if kind]
     pairs = {name: pair for name, pair in PAIRS.items() if not kinds or pair.change in kinds}
     if arguments.command == "predict":
-        write_rows(arguments.out, predict_pairs(pairs))
+        arguments.timelines.mkdir(parents=True, exist_ok=True)
+        write_rows(arguments.out, predict_pairs(pairs, arguments.timelines))
         return
     predicted = read_predicted(arguments.predicted, pairs)
     if arguments.command == "play":
-        play(arguments.out, pairs)
+        play(arguments.out, pairs, arguments.timelines)
     rows = score(read_windows(arguments.out), lambda line: read_window(arguments.out, line), predicted)
     write_rows(arguments.out / "effects.csv", rows)
     for row in rows:

@@ -1,8 +1,9 @@
 """Prefill and decode loops on one GPU, eagerly and in CUDA graphs, beside what is predicted for them.
 
-    python3 -m benchmarks.device.generation OUT.csv [--seconds 4] [--cpu]
+    python -m benchmarks.device.generation PREDICTED.csv --predict         (then commit that file)
+    PYTHONPATH=src:. python3 -m benchmarks.device.generation OUT.csv [--seconds 4] [--cpu]
 
-Predictions are written first (OUT.predicted.csv), then each loop is run for some seconds: a dense and a sparse model of
+Each loop is run for some seconds: a dense and a sparse model of
 plain modules (norm, attention over a key-value cache, gated feed-forward block, experts one by one). Power and clock
 are read between steps. Needs Python, torch, pynvml and charllm.
 `--cpu`: toy sizes, to test the script.
@@ -173,12 +174,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--predict", action="store_true", help="write what is predicted to OUT")
     parser.add_argument("--cpu", action="store_true")
     asked = parser.parse_args()
     device, cases = ("cpu", TOY) if asked.cpu else ("cuda", CASES)
     modes = (False,) if asked.cpu else (False, True)
-    predicted = [row for case in cases for graphs in modes for row in predict_case(case, graphs=graphs)]
-    write_rows(asked.out.with_suffix(".predicted.csv"), predicted)
+    if asked.predict:
+        write_rows(asked.out, [row for case in cases for graphs in modes for row in predict_case(case, graphs=graphs)])
+        return 0
     rows = []
     with torch.inference_mode():
         for case in cases:

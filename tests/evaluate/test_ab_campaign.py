@@ -43,11 +43,11 @@ def test_sides_take_turns_and_their_effect_is_that_of_neighbours(tmp_path: Path)
     played: list[str] = []
     name = "gpt-none-mbs1-mbs2"
 
-    def prepare(side: Any) -> Any:
+    def prepare(side: Any, _timeline: Path) -> Any:
         label = "A" if side is PAIRS[name].first else "B"
         return lambda _seconds_s: played.append(label)
 
-    play_pair(name, PAIRS[name], tmp_path, prepare, (0.0, 0.0))
+    play_pair(name, PAIRS[name], tmp_path, tmp_path, prepare, (0.0, 0.0))
     assert "".join(played) == "AB" + "AB" * TURNS
     windows = read_windows(tmp_path)
     drift = {turn: 1 + 0.1 * turn for turn in range(TURNS)}

@@ -4,10 +4,10 @@
     PYTHONPATH=src:. python3 benchmarks/device/ab_campaign.py play OUT --predicted ab_predicted.csv --timelines DIR
     python -m benchmarks.device.ab_campaign score OUT --predicted ab_predicted.csv
 
-`play` asks for a prediction of every pair, and takes about 25 s a pair (`--only` names kinds of change, for shorter
-turns of a lent GPU; what is in OUT is not played again). DIR holds the timelines of emulated ranks, as they were
-predicted: the GPU's machine simulates nothing. Each side warms up together with the other, then windows of
-WINDOW_S follow in turns; the first second of each is dropped. An effect is the mean over turns of ln(B / A) of
+`play` asks for a prediction of every pair, and takes about 25 s a pair (`--only` names kinds of change or pairs,
+`--turns` and the like shorten them; what is in OUT is not played again). DIR holds the timelines of emulated ranks, as
+they were predicted: the GPU's machine simulates nothing. Each side warms up together with the other, then windows of
+some seconds follow in turns; the beginning of each is dropped. An effect is the mean over turns of ln(B / A) of
 neighbouring windows, its error their standard error.
 """
 
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,19 @@ from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.result.metrics import selected
 
 METRICS = selected("step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz")
-TURNS, WINDOW_S, WARM_UP_S, DROPPED_S = 3, 3.0, 6.0, 0.75
+WINDOW_S, DROPPED_S = 3.0, 0.75
 WINDOWS = "windows.jsonl"
+
+
+class Windows(NamedTuple):
+    """How long both sides warm up together, how long each window is, and how often the sides take turns."""
+
+    warm_up_s: float = 6.0
+    window_s: float = WINDOW_S
+    turns: int = 3
+
+
+WHOLE = Windows()
 
 
 def predict_side(side: Side, timeline: Path | None = None) -> dict[str, float]:
@@ -109,19 +120,18 @@ def player(side: Side, timeline: Path) -> Callable[[float], Any]:
 def play_pair(
     name: str, pair: AbPair, out: Path, timelines: Path,
     prepare: Callable[[Side, Path], Callable[[float], Any]] = player,
-    seconds: tuple[float, float] = (WARM_UP_S, WINDOW_S),
+    windows: Windows = WHOLE,
 ) -> None:  # fmt: skip
     """Warm both sides up, then run them in turns; a line for each window as it ends."""
-    warm_s, window_s = seconds
     sides = [prepare(side, timeline_of(timelines, name, label))
              for label, side in zip("AB", (pair.first, pair.second), strict=True)]  # fmt: skip
     for side in sides:
-        side(warm_s / len(sides))
+        side(windows.warm_up_s / len(sides))
     lines = []
-    for turn in range(TURNS):
+    for turn in range(windows.turns):
         for label, side in zip("AB", sides, strict=True):
             start_s = time.monotonic()
-            side(window_s)
+            side(windows.window_s)
             lines.append({"pair": name, "side": label, "turn": turn, "start_s": start_s, "end_s": time.monotonic()})
     with (out / WINDOWS).open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -133,7 +143,7 @@ def read_windows(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def play(out: Path, pairs: Mapping[str, AbPair], timelines: Path) -> None:
+def play(out: Path, pairs: Mapping[str, AbPair], timelines: Path, windows: Windows) -> None:
     """Play every pair that is not in the folder, each under a sampler of its own."""
     import gc
     import traceback
@@ -152,7 +162,7 @@ def play(out: Path, pairs: Mapping[str, AbPair], timelines: Path) -> None:
             folder.mkdir()
             try:
                 with sampling(folder, MeasureSettings(telemetry="nvml")), mark.recording_to(str(folder)):
-                    play_pair(name, pair, folder, timelines)
+                    play_pair(name, pair, folder, timelines, windows=windows)
             except Exception:
                 # One pair must not cost the others their turn.
                 traceback.print_exc()
@@ -164,7 +174,7 @@ def play(out: Path, pairs: Mapping[str, AbPair], timelines: Path) -> None:
 
 
 def read_window(out: Path, line: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what the board read in one window, its first second dropped."""
+    """Return what the board read in one window without its beginning; a step that fills the window is kept."""
     from charllm.measure.marks import find_steps, read_marks
     from charllm.measure.recording import read_recording
     from charllm.measure.window import look
@@ -172,8 +182,8 @@ def read_window(out: Path, line: Mapping[str, Any]) -> dict[str, float | None]:
     folder, start_s, end_s = out / line["folder"], line["start_s"] + DROPPED_S, line["end_s"]
     seen = look(read_recording(folder), 0, start_s, end_s)
     steps = [step.end_s - step.start_s for marks in read_marks(folder).values() for step in find_steps(marks)
-             if step.start_s >= start_s and step.end_s <= end_s]  # fmt: skip
-    return {"step_time_s": float(np.mean(steps)) if steps else None, "power_mean_w": seen.power_mean_w,
+             if step.start_s >= line["start_s"] and step.end_s <= end_s]  # fmt: skip
+    return {"step_time_s": float(np.mean(steps[1:] or steps)) if steps else None, "power_mean_w": seen.power_mean_w,
             "power_peak_sensor_w": seen.power_peak_sensor_w, "clock_mean_hz": seen.clock_mean_hz}  # fmt: skip
 
 
@@ -185,12 +195,13 @@ def score(
     figures = {(line["pair"], line["side"], line["turn"]): read(line) for line in windows}
     rows = []
     for name in dict.fromkeys(line["pair"] for line in windows):
+        turns = sorted({line["turn"] for line in windows if line["pair"] == name})
         for metric in METRICS:
-            sides = [[figures[name, side, turn][metric] for turn in range(TURNS)] for side in "AB"]
+            sides = [[figures[name, side, turn][metric] for turn in turns] for side in "AB"]
             if (name, metric) in predicted and all(one for side in sides for one in side):
                 first, second = np.array(sides, dtype=float)
                 effects = np.log(second / first)
-                error = float(np.std(effects, ddof=1) / np.sqrt(TURNS))
+                error = float(np.std(effects, ddof=1) / np.sqrt(len(turns)))
                 rows.append({"pair": name, "change": PAIRS[name].change, "metric": metric, "standard_error": error,
                              "read": float(effects.mean()), "predicted": predicted[name, metric],
                              "A": float(first.mean()), "B": float(second.mean())})  # fmt: skip
@@ -208,17 +219,20 @@ def main() -> None:
     for name in ("predict", "play"):
         asked[name].add_argument("--timelines", type=Path, required=True)
     for one in asked.values():
-        one.add_argument("--only", default="", help="kinds of change, such as microbatch,overlap")
+        one.add_argument("--only", default="", help="kinds of change or pairs, such as microbatch,duty-100-70")
+    for field, default in WHOLE._asdict().items():
+        asked["play"].add_argument("--" + field.replace("_", "-"), type=type(default), default=default)
     arguments = parser.parse_args()
     kinds = [kind for kind in arguments.only.split(",") if kind]
-    pairs = {name: pair for name, pair in PAIRS.items() if not kinds or pair.change in kinds}
+    pairs = {name: pair for name, pair in PAIRS.items() if not kinds or {name, pair.change} & set(kinds)}
     if arguments.command == "predict":
         arguments.timelines.mkdir(parents=True, exist_ok=True)
         write_rows(arguments.out, predict_pairs(pairs, arguments.timelines))
         return
     predicted = read_predicted(arguments.predicted, pairs)
     if arguments.command == "play":
-        play(arguments.out, pairs, arguments.timelines)
+        windows = Windows(**{field: getattr(arguments, field) for field in Windows._fields})
+        play(arguments.out, pairs, arguments.timelines, windows)
     rows = score(read_windows(arguments.out), lambda line: read_window(arguments.out, line), predicted)
     write_rows(arguments.out / "effects.csv", rows)
     for row in rows:

@@ -214,7 +214,7 @@ def player(loop: Loop) -> Callable[[float], int]:
     return lambda seconds_s: MODES["burst"](case._replace(seconds_s=seconds_s), "cuda").calls
 
 
-def play_group(folder: Path, loops: Mapping[str, Loop]) -> None:
+def play_group(folder: Path, loops: Mapping[str, Loop], warm_up_s: float, window_s: float) -> None:
     """Run the loops of one group in turns; a line for each window as it ends."""
     import torch
 
@@ -223,9 +223,9 @@ def play_group(folder: Path, loops: Mapping[str, Loop]) -> None:
     for turn in range(TURNS):
         for name, loop in loops.items():
             run = ready.get(name) or player(loop)
-            run(WARM_UP_S if turn == 0 else WARM_UP_S / 3)
+            run(warm_up_s if turn == 0 else warm_up_s / 3)
             start_s = time.monotonic()
-            units = run(WINDOW_S)
+            units = run(window_s)
             line = {"group": loop.group, "name": name, "turn": turn, "start_s": start_s, "end_s": time.monotonic(),
                     "units": units}  # fmt: skip
             with (folder / WINDOWS).open("a", encoding="utf-8") as file:
@@ -234,7 +234,7 @@ def play_group(folder: Path, loops: Mapping[str, Loop]) -> None:
             torch.cuda.empty_cache()
 
 
-def play(out: Path, groups: list[str]) -> None:
+def play(out: Path, groups: list[str], warm_up_s: float, window_s: float) -> None:
     """Play every group that was asked for, each under a sampler of its own."""
     import traceback
 
@@ -248,7 +248,8 @@ def play(out: Path, groups: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with sampling(folder, MeasureSettings(telemetry="nvml")):
-                play_group(folder, {name: loop for name, loop in LOOPS.items() if loop.group == group})
+                found = {name: loop for name, loop in LOOPS.items() if loop.group == group}
+                play_group(folder, found, warm_up_s, window_s)
         except Exception:
             # One group must not cost the others.
             traceback.print_exc()
@@ -301,11 +302,13 @@ def main() -> None:
     played = commands.add_parser("play")
     played.add_argument("out", type=Path)
     played.add_argument("--only", default="", help="groups, such as launches,memory")
+    played.add_argument("--warm-up-s", type=float, default=WARM_UP_S)
+    played.add_argument("--window-s", type=float, default=WINDOW_S)
     asked = parser.parse_args()
     if asked.command == "predict":
         write_rows(asked.out, predict_loops())
         return
-    play(asked.out, [group for group in asked.only.split(",") if group])
+    play(asked.out, [group for group in asked.only.split(",") if group], asked.warm_up_s, asked.window_s)
     rows = score(asked.out)
     write_rows(asked.out / "small_loops.csv", rows)
     for row in rows:

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.device.ab_campaign import METRICS, TURNS, play_pair, predict_pairs, read_predicted, read_windows, score
+from benchmarks.device.ab_campaign import (
+    METRICS,
+    Windows,
+    play_pair,
+    predict_pairs,
+    read_predicted,
+    read_windows,
+    score,
+)
 from benchmarks.device.ab_pairs import PAIRS, Rank
 from charllm.catalog.resolve import resolve_run
 from charllm.result.differences import changed_settings, kind_of_change
@@ -47,10 +55,10 @@ def test_sides_take_turns_and_their_effect_is_that_of_neighbours(tmp_path: Path)
         label = "A" if side is PAIRS[name].first else "B"
         return lambda _seconds_s: played.append(label)
 
-    play_pair(name, PAIRS[name], tmp_path, tmp_path, prepare, (0.0, 0.0))
-    assert "".join(played) == "AB" + "AB" * TURNS
+    play_pair(name, PAIRS[name], tmp_path, tmp_path, prepare, Windows(0.0, 0.0))
+    assert "".join(played) == "AB" + "AB" * 3
     windows = read_windows(tmp_path)
-    drift = {turn: 1 + 0.1 * turn for turn in range(TURNS)}
+    drift = {turn: 1 + 0.1 * turn for turn in range(3)}
     rows = score(
         windows,
         lambda line: dict.fromkeys(METRICS, drift[line["turn"]] * (2.0 if line["side"] == "B" else 1.0)),

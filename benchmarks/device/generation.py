@@ -118,7 +118,8 @@ def _captured(step: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return lambda: graph.replay()
+    # The graph knows addresses alone; the step keeps the operands behind them.
+    return lambda _keep=step: graph.replay()
 
 
 def predict_case(case: Case, *, graphs: bool) -> list[dict[str, Any]]:

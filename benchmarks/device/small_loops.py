@@ -142,7 +142,8 @@ def _captured(body: Callable[[], Any]) -> Callable[[], Any]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         body()
-    return lambda: graph.replay()
+    # The graph knows addresses alone; the body keeps the operands behind them.
+    return lambda _keep=body: graph.replay()
 
 
 def _with_transfer(loop: Loop, kernels: list[Callable[[], Any]]) -> Callable[[], Any]:

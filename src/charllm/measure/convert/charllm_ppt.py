@@ -8,7 +8,7 @@ import re
 
 from charllm.errors import SpecError
 from charllm.measure.convert.foreign import Foreign, GpuKey
-from charllm.measure.convert.names import CHARLLM_PPT
+from charllm.measure.convert.names import meanings
 from charllm.measure.convert.source import ForeignFile, Hints, whole_lines
 from charllm.measure.convert.values import read_moment
 
@@ -25,7 +25,11 @@ def is_ours(file: ForeignFile) -> bool:
     if SYSTEM.match(file.path.name):
         return True
     match = FILE.match(file.path.name)
-    return match is not None and match["metric"] in {*CHARLLM_PPT, *NVLINK} and _is_pair(file.head.partition("\n")[0])
+    return (
+        match is not None
+        and match["metric"] in {*meanings("charllm-ppt"), *NVLINK}
+        and _is_pair(file.head.partition("\n")[0])
+    )
 
 
 def _is_pair(line: str) -> bool:
@@ -37,14 +41,14 @@ def read(file: ForeignFile, _hints: Hints) -> Foreign:
     """Read one metric of one rank."""
     foreign = Foreign()
     match = FILE.match(file.path.name)
-    if match is None or match["metric"] not in CHARLLM_PPT:
+    if match is None or match["metric"] not in meanings("charllm-ppt"):
         foreign.left_out[file.path.name] += 1
         if SYSTEM.match(file.path.name):
             foreign.note("readings of the host (system_*) of this layout are left out")
         elif match is not None and match["metric"] in NVLINK:
             foreign.note("NVLink counters of this layout are of link 0 alone: left out")
         return foreign
-    rank, meaning = int(match["rank"]), CHARLLM_PPT[match["metric"]]
+    rank, meaning = int(match["rank"]), meanings("charllm-ppt")[match["metric"]]
     key = GpuKey(f"node{rank // GPUS_PER_NODE}", str(rank % GPUS_PER_NODE))
     foreign.know(key, number=rank % GPUS_PER_NODE)
     foreign.clocks.add("utc")

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from charllm.measure.convert.foreign import POWER, Meaning
-from charllm.measure.convert.names import AMD_SMI, WANDB, dcgm_meaning, smi_meaning
+from charllm.measure.convert.names import dcgm_meaning, meanings, smi_meaning
 from charllm.measure.convert.values import unit_factor
 from charllm.measure.quantities import QUANTITIES
 
@@ -75,14 +75,14 @@ def understand(heading: str, *, amd: bool = False) -> Column:
     bare = re.sub(r"[\s\-/]+", "_", name.strip().lower()).strip("_#.")
     tracked = WANDB_GPU.search(heading.strip().strip('"').lower())
     if tracked:
-        meaning = WANDB.get(tracked["name"])
+        meaning = meanings("wandb").get(tracked["name"])
         return LEFT_OUT if meaning is None else Column("reading", meaning, gpu=int(tracked["gpu"]))
     for role, names in IDENTITIES.items():
         if bare in names:
             return Column(role)
     known = smi_meaning(bare) or (dcgm_meaning(name) if name.upper() == name or name.startswith("DCGM_") else None)
     if known is None and amd:
-        known = AMD_SMI.get(PART_CLOCK.sub("gfx_clk", " ".join(re.sub(r"[()]", " ", name.lower()).split())))
+        known = meanings("amd-smi").get(PART_CLOCK.sub("gfx_clk", " ".join(re.sub(r"[()]", " ", name.lower()).split())))
     if known is not None:
         return Column("reading", known, unit)
     if bare in QUANTITIES:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from charllm.errors import SpecError
 from charllm.measure.convert.foreign import Foreign, GpuKey, Meaning
-from charllm.measure.convert.names import DMON, dcgm_meaning
+from charllm.measure.convert.names import dcgm_meaning, meanings
 from charllm.measure.convert.source import ForeignFile, Hints, whole_lines
 from charllm.measure.convert.values import read_moment, read_number, without_blanks
 
@@ -93,9 +93,10 @@ def _read_line(line: str, names: list[str], counting: _Counting, foreign: Foreig
             else None
         )
         time_s = moment.seconds if moment else now_s
-        found = {place: DMON[name.lower()] for place, name in enumerate(names) if name.lower() in DMON}
+        known = meanings("nvidia-smi-dmon")
+        found = {place: known[name.lower()] for place, name in enumerate(names) if name.lower() in known}
         for name in names:
-            if name.lower() not in {*DMON, "gpu", "date", "time"}:
+            if name.lower() not in {*known, "gpu", "date", "time"}:
                 foreign.left_out[name] += 1
     if moment is not None:
         foreign.clocks.add(moment.clock)

@@ -6,40 +6,10 @@ from xml.etree import ElementTree
 
 from charllm.errors import SpecError
 from charllm.measure.convert.foreign import POWER, Foreign, GpuKey, Meaning
+from charllm.measure.convert.names import meanings
 from charllm.measure.convert.source import ForeignFile, Hints, whole_lines
 from charllm.measure.convert.values import read_flag, read_moment, read_number, unit_factor
 
-ENTRIES: dict[tuple[str, str], Meaning] = {
-    ("power readings", "power draw"): Meaning(POWER, rank=2),
-    ("power readings", "average power draw"): Meaning("power_average_w"),
-    ("power readings", "instantaneous power draw"): Meaning("power_instant_w"),
-    ("power readings", "instant power draw"): Meaning("power_instant_w"),
-    ("power readings", "current power limit"): Meaning("power_limit_w"),
-    ("power readings", "enforced power limit"): Meaning("power_limit_w", rank=1),
-    ("power readings", "power limit"): Meaning("power_limit_w", rank=2),
-    ("temperature", "gpu current temp"): Meaning("temperature_c"),
-    ("temperature", "gpu temp"): Meaning("temperature_c"),
-    ("temperature", "gpu t.limit temp"): Meaning("margin_k"),
-    ("temperature", "memory current temp"): Meaning("memory_temperature_c"),
-    ("temperature", "memory temp"): Meaning("memory_temperature_c"),
-    ("clocks", "sm"): Meaning("clock_hz"),
-    ("clocks", "sm clock"): Meaning("clock_hz"),
-    ("clocks", "memory"): Meaning("memory_clock_hz"),
-    ("clocks", "mem clock"): Meaning("memory_clock_hz"),
-    ("utilization", "gpu"): Meaning("utilization_fraction"),
-    ("utilization", "gpu util"): Meaning("utilization_fraction"),
-    ("utilization", "memory"): Meaning("memory_utilization_fraction"),
-    ("utilization", "memory util"): Meaning("memory_utilization_fraction"),
-    ("fb memory usage", "used"): Meaning("memory_used_bytes"),
-    ("clocks reasons", "idle"): Meaning("limits", 0x1, "reason"),
-    ("clocks reasons", "sw power cap"): Meaning("limits", 0x4, "reason"),
-    ("clocks reasons", "hw slowdown"): Meaning("limits", 0x8, "reason"),
-    ("clocks reasons", "sync boost"): Meaning("limits", 0x10, "reason"),
-    ("clocks reasons", "sw thermal slowdown"): Meaning("limits", 0x20, "reason"),
-    ("clocks reasons", "hw thermal slowdown"): Meaning("limits", 0x40, "reason"),
-    ("clocks reasons", "hw power brake slowdown"): Meaning("limits", 0x80, "reason"),
-}
-"""Section and entry, in small letters: what it is. The text and the XML differ in spelling alone."""
 SECTIONS = {
     "gpu power readings": "power readings", "clocks event reasons": "clocks reasons", "fb memory": "fb memory usage",
     "clocks throttle reasons": "clocks reasons", "gpu utilization": "utilization",
@@ -74,6 +44,7 @@ def read(file: ForeignFile, hints: Hints) -> Foreign:
 
 
 def _read_entries(file: ForeignFile, hints: Hints, foreign: Foreign) -> None:
+    known = meanings("nvidia-smi-q")
     dumps = list(_xml_dumps(file) if "<nvidia_smi_log>" in file.text else _text_dumps(file))
     for place, (stamp, gpus) in enumerate(dumps):
         moment = read_moment(stamp) if stamp else None
@@ -85,8 +56,7 @@ def _read_entries(file: ForeignFile, hints: Hints, foreign: Foreign) -> None:
             key = GpuKey("", uuid or str(number))
             foreign.know(key, number=number, uuid=uuid, name=facts.get(("", "product name")), pci=facts.get(("", "id")))
             for where, text in entries:
-                meaning = ENTRIES.get(where)
-                if meaning is not None:
+                if meaning := known.get("/".join(where)):
                     foreign.add(key, meaning, time_s, _value(text, meaning))
 
 

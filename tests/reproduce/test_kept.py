@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from charllm.errors import SpecError
-from charllm.reproduce.kept import begin, read_rows, run_rows
 from charllm.reproduce.looks import key_of
+from charllm.reproduce.workers import begin, read_rows, run_rows
 
 SMALL: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 2, "pp": 2}}
 

@@ -38,7 +38,7 @@ def test_bounds_that_are_missed_by_little_leave_the_nominal_bandwidth_possible()
 
 def test_a_verdict_says_whether_it_depends_on_the_bandwidth() -> None:
     claim = Claim(name="fast", text="It is fast.", unit="tokens/s", least=3.0)
-    finding = Finding(claim=claim, configurations={"one": Configuration((RUN,), read("tokens_per_s"))}, why="")
+    finding = Finding(claim=claim, configurations={"one": Configuration((RUN,), read("tokens_per_s"))})
     seen = {key_of(one.apply(RUN)): {"tokens_per_s": one.nic} for one in network_map().settings}
     (judged,) = judge_all([finding], seen, drawn=False, mapped=True)
     inferred = infer_nic(rows(1.1))

@@ -4,17 +4,15 @@ from typing import Any
 
 import pytest
 
-from charllm.report.claims import Claim
+from charllm.report.claims import read_claims
 from charllm.report.page.cases import StudiedCase, group_cases
-from charllm.report.page.claims import CHECKS, PAIRS, microbatch_groups, pairs_of
+from charllm.report.page.claims import CHECKS, PAIRS, microbatch_groups
 from charllm.reproduce.findings import FINDINGS
 from charllm.reproduce.looks import key_of
 from charllm.reproduce.paper import H200, MICROBATCH
 from charllm.sweep.axes import Case, list_settings
 from charllm.sweep.study import load_study
 from tests.report.page.made_cases import make_case
-
-BY_PAIRS = [claim for claim in CHECKS if claim.name in PAIRS]
 
 
 def as_on_a_page(case: Case) -> StudiedCase:
@@ -24,18 +22,22 @@ def as_on_a_page(case: Case) -> StudiedCase:
     return make_case(case.name, 10.0, **values)
 
 
-@pytest.mark.parametrize("claim", CHECKS, ids=lambda claim: claim.name)
-def test_a_claim_of_a_page_is_that_of_a_finding(claim: Claim) -> None:
-    assert FINDINGS[claim.name]().claim is claim
+@pytest.mark.parametrize("claim", CHECKS)
+def test_a_claim_of_a_page_is_that_of_a_finding(claim: str) -> None:
+    assert FINDINGS[claim]().claim is read_claims()[claim]
 
 
-@pytest.mark.parametrize("claim", BY_PAIRS, ids=lambda claim: claim.name)
-def test_both_compare_the_same_pairs_of_runs(claim: Claim) -> None:
+def test_every_claim_has_a_finding() -> None:
+    assert list(FINDINGS) == list(read_claims())
+
+
+@pytest.mark.parametrize("claim", PAIRS)
+def test_both_compare_the_same_pairs_of_runs(claim: str) -> None:
     listed = load_study(H200).cases
     requests = {case.name: case.request for case in listed}
-    pairs = pairs_of(claim, group_cases([as_on_a_page(case) for case in listed]))
+    pairs = PAIRS[claim](group_cases([as_on_a_page(case) for case in listed]))
     on_page = {(key_of(requests[after.name]), key_of(requests[before.name])) for before, after in pairs}
-    judged = FINDINGS[claim.name]().configurations.values()
+    judged = FINDINGS[claim]().configurations.values()
     assert on_page
     # A run whose batch cannot be divided is on neither side of a page.
     assert on_page <= {tuple(key_of(run) for run in one.runs) for one in judged}

@@ -25,8 +25,8 @@ OTHER = run_of(H200, "gpt3-175b tp2-pp16 / act")
 
 def made(least: float = 10.0) -> Finding:
     one = {"tp8-pp4": Configuration((RUN,), read("temperature_peak_c"))}
-    claim = Claim(name="hot", text="It is hot.", unit="C", least=least)
-    return Finding(claim=claim, configurations=one, is_thermal=True, why="it works hard")
+    claim = Claim(name="hot", text="It is hot.", unit="C", least=least, is_thermal=True, why="it works hard")
+    return Finding(claim=claim, configurations=one)
 
 
 def warm(setting: Setting) -> dict[str, Any]:

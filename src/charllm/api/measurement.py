@@ -2,19 +2,20 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import strftime
 from typing import Any, Unpack
 
 from charllm.api.keywords import RunKeywords, Spec, as_path, build_request
-from charllm.api.programs import build_program
 from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import CharllmError, SpecError
-from charllm.measure.adapters.programs import as_ranks_here, write_files
+from charllm.measure.adapters.adapter import Program, Request
+from charllm.measure.adapters.programs import as_ranks_here, beside, prepare_program, with_program, write_files
 from charllm.measure.adapters.settings import ProgramKeywords, ProgramSettings
 from charllm.measure.command_settings import PreflightSettings
 from charllm.measure.device import telemetry_gpus
@@ -30,6 +31,7 @@ from charllm.measure.settings import (
 )
 from charllm.result.result import RunResult
 from charllm.spec.flags import pop_keywords, read_keywords, take
+from charllm.spec.run import RunSpec
 
 Folder = str | PathLike[str]
 
@@ -147,3 +149,32 @@ def _environment(job: Job) -> dict[str, str]:
 def run_folder(out: Folder | None) -> Path:
     """Return the folder of a new run."""
     return Path("charllm-runs") / strftime("%Y%m%d-%H%M%S") if out is None else as_path(out, "--out")
+
+
+def build_program(
+    command: Sequence[str],
+    folder: Path,
+    settings: ProgramSettings,
+    spec: Spec | None = None,
+    run: Mapping[str, Any] | None = None,
+) -> Program:
+    """Return the program that a command line asks for: an adapter's for a run, or the command itself.
+
+    `run` holds keywords of a run, as of `charllm.simulate`. With the run of a command known, MFU is, too.
+    """
+    if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+        raise SpecError("COMMAND", command, "a list of words")
+    name = settings.adapter or "command"
+    described: RunSpec | None = None
+    if spec is not None or run:
+        described = resolve_run(with_program(name, build_request(spec, run or {})))
+    request = Request(
+        run=described,
+        words=tuple(command),
+        script=settings.script,
+        steps=settings.steps,
+        config=beside(folder),
+        python=sys.executable,
+    )
+    program = prepare_program(name, request)
+    return replace(program, log_kind=settings.log_kind or program.log_kind, log_pattern=settings.log_pattern)

@@ -10,7 +10,7 @@ from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.result import RunResult
-from charllm.result.store import write_text
+from charllm.result.store import drafted, write_text
 from charllm.result.uncertainty import with_intervals
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.settings import SimulateKeywords, SimulateSettings
@@ -18,6 +18,8 @@ from charllm.simulate.work import LONGEST_S
 from charllm.spec.flags import take
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
+from charllm.trace.chakra_nodes import rank_nodes
+from charllm.trace.chakra_writer import to_json, to_protobuf
 
 USUAL = SimulateSettings()
 
@@ -87,8 +89,6 @@ def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) 
     files = {"--perfetto": settings.perfetto, "--timeline": settings.timeline}
     messages = _write_files(found, {flag: file for flag, file in files.items() if file is not None}, settings.rank)
     if settings.chakra is not None:
-        from charllm.api.chakra import write_chakra
-
         messages += write_chakra(found, settings.chakra)
     if settings.out is not None:
         found.result.save(settings.out)
@@ -132,3 +132,26 @@ def _write(flag: str, path: Path, text: str) -> None:
         write_text(text, path)
     except OSError as error:
         raise SpecError(flag, str(path), f"a file that can be written ({error.strerror or error})") from None
+
+
+FLAG = "--chakra"
+MOST_NODES = 2_000_000
+"""Of all ranks together: some hundred bytes each."""
+
+
+def write_chakra(found: Simulation, folder: Path) -> list[str]:
+    """Write `rank-N.et` (protobuf) and `rank-N.json` of every rank; returns what to say where nothing is written."""
+    simulated = found.simulated
+    if simulated is None:
+        return [f"{FLAG}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"]
+    step, timed = simulated.step, simulated.timed
+    world = step.run.parallelism.world
+    nodes = list(rank_nodes(step, timed, 0))
+    if len(nodes) * world > MOST_NODES:
+        raise SpecError(FLAG, f"{world} ranks of about {len(nodes):,} ops", f"at most {MOST_NODES:,} ops in all")
+    with drafted(folder, FLAG) as draft:
+        for rank in range(world):
+            nodes = list(rank_nodes(step, timed, rank))
+            (draft / f"rank-{rank}.json").write_text(to_json(nodes), encoding="utf-8")
+            (draft / f"rank-{rank}.et").write_bytes(to_protobuf(nodes))
+    return []

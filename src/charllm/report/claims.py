@@ -1,13 +1,16 @@
-"""Claims of the paper, and the rule that decides about each: set before any run, and written here alone.
+"""Claims of the paper (claims.toml), and the rule that decides about each: set before any run.
 
 `reproduce` judges its findings by these rules, the page of a study its cases: the same numbers give the same verdict.
 """
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from math import exp, expm1, log, log1p
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from charllm.result.differences import ANY, PEAK_TEMPERATURE, find_error, half_width
 from charllm.result.uncertainty import errors
@@ -16,6 +19,8 @@ HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided at this accuracy"
 HEADLINES: dict[str, Callable[[Iterable[float]], float]] = {"median": median, "largest": max, "smallest": min}
 DEEP_FROM = 16
 """Stages of a deep pipeline."""
+HEAT_LOSS_FRACTION = 1e-3
+"""A loss of clock to heat above this is shown as one."""
 
 
 class Scale(NamedTuple):
@@ -93,6 +98,14 @@ class Claim:
     """None: no error is known of this kind of effect."""
     answer: str = ""
     """What was measured or published about the same effect, with its source."""
+    why: str = ""
+    """The mechanism in one line, whatever the verdict."""
+    is_thermal: bool = False
+    """Whether it rests on temperatures or on clocks, so that cooling, caps and silicon decide about it."""
+    note: str = ""
+    """How the comparison is made, and the mechanism behind it in full."""
+    circular: str = ""
+    """Why a verdict is no evidence: a constant that was derived from this very claim."""
 
     @property
     def rule(self) -> str:
@@ -106,6 +119,18 @@ class Claim:
     def around(self, effect: float) -> tuple[float, float]:
         """Return the ends between which the measured effect may lie; the effect itself where no error is known."""
         return self.accuracy.around(effect) if self.accuracy is not None else (effect, effect)
+
+
+@cache
+def read_claims() -> dict[str, Claim]:
+    """Return the claims of the paper by their names on the command line."""
+    text = files("charllm.report").joinpath("claims.toml").read_text(encoding="utf-8")
+    return {name: _read_claim(name, entry) for name, entry in tomllib.loads(text).items()}
+
+
+def _read_claim(name: str, entry: dict[str, Any]) -> Claim:
+    accuracy = entry.pop("accuracy", None)
+    return Claim(name=name, accuracy=accuracy and Accuracy(*accuracy), **entry)
 
 
 SHOWN = {
@@ -197,73 +222,3 @@ def overlap_acts(*, tp: int, dp: int, is_sparse: bool, is_fsdp: bool) -> bool:
     They overlap tensor-parallel messages, and gradients of dense models; under FSDP NeMo switches them off.
     """
     return not is_fsdp and (tp > 1 or (dp > 1 and not is_sparse))
-
-
-REAR_FRONT = Claim(
-    name="rear-front",
-    text="Rear GPUs of a node are up to 27 % hotter than front GPUs.",
-    unit="% hotter (C), mean of rear slots against mean of front slots",
-    size=27.0,
-    headline="largest",
-    of="some",
-    answer="a public trace of an 8-GPU node at 690 W: the hot slots are 11 K, 20 % of C, above the cool ones",
-)
-LOST_TO_HEAT = Claim(
-    name="throttling-by-heat",
-    text="GPUs of air-cooled nodes are thermally throttled.",
-    unit="K above the temperature at which it is throttled, hottest GPU",
-    accuracy=Accuracy(PEAK_TEMPERATURE, LEVEL, "K"),
-)
-HEAT_LOSS_FRACTION = 1e-3
-"""A loss of clock to heat above this is shown as one."""
-DEEP_PIPELINES = Claim(
-    name="deep-pipelines",
-    text="Deep pipelines (PP16 to PP32) throttle more than tensor parallelism.",
-    unit="points of clock lost beyond TP8 of the same model",
-    accuracy=Accuracy("clock", "strategy", "points"),
-    answer="one rank each, emulated on an H200: GPT3-175B tp2-pp16 1656 MHz, tp8-pp4 1810 MHz (7.8 points)",
-)
-OVERLAP_TEMPERATURE = Claim(
-    name="overlap-temperature",
-    text="Compute-communication overlap always raises peak temperature.",
-    unit="K hotter at the hottest GPU than without overlap",
-    of="all",
-    accuracy=Accuracy(PEAK_TEMPERATURE, "overlap", "K"),
-    answer="three pairs of ranks emulated on an H200: +1 K each, in readings of whole degrees",
-)
-OVERLAP_THROTTLING = Claim(
-    name="overlap-throttling",
-    text="Compute-communication overlap increases throttling.",
-    unit="points of clock lost beyond the run without overlap",
-    accuracy=Accuracy("clock", "overlap", "points"),
-    answer="three pairs of ranks emulated on an H200: 0.05, 1.0 and 2.2 points of clock lost",
-)
-PAST = "past the microbatch from which on it grows"
-MICROBATCH_BURSTS = Claim(
-    name="microbatch-bursts",
-    text="Increasing microbatch sizes beyond a certain point induces bursty execution.",
-    unit=f"% higher ratio of peak to mean power, {PAST}",
-    accuracy=Accuracy("peak power", "microbatch", "%"),
-    answer="small models on two H200 boards, microbatch 8 against 1: +9 to +13 % (GPT), +4 to +10 % (Llama)",
-)
-MICROBATCH_PEAKS = Claim(
-    name="microbatch-peaks",
-    text="Increasing microbatch sizes beyond a certain point induces peak power excursions.",
-    unit=f"% higher peak power (25 ms average), {PAST}",
-    accuracy=Accuracy("peak power", "microbatch", "%"),
-    answer="small models on two H200 boards, microbatch 8 against 1: +20 to +23 % (GPT), +4 to +9 % (Llama)",
-)
-MICROBATCH_THROTTLING = Claim(
-    name="microbatch-throttling",
-    text="Increasing microbatch sizes beyond a certain point worsens throttling.",
-    unit=f"points of clock lost over the step, {PAST}",
-    accuracy=Accuracy("clock", "microbatch", "points"),
-    answer="small models on two H200 boards, microbatch 8 against 1: 10 to 11 points (GPT), 4 to 5 (Llama)",
-)
-RECOMPUTE = Claim(
-    name="recompute",
-    text="Activation recomputation reduces throttling of GPT3-175B on deep pipelines and increases it for Llama3-70B.",
-    unit="points of clock, positive in the claimed direction",
-    accuracy=Accuracy("clock", "recomputation", "points"),
-    answer="small models on two H200 boards: full recomputation moves the clock by less than 0.5 points",
-)

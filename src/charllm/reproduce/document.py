@@ -147,11 +147,11 @@ def _joint(joint: Mapping[str, Any]) -> str:
 def _describe(judged: Judged) -> list[str]:
     finding = judged.finding
     lines = [f"## {finding.name}", "", f"**{judged.verdict.verdict.capitalize()}**: {finding.claim.text}", ""]
-    if finding.is_thermal and judged.mapped:
+    if finding.claim.is_thermal and judged.mapped:
         lines += [f"From which inlet and airflow on: {holds_when(judged)}.", ""]
     lines += [f"Rule: {finding.claim.rule}. Effect: {finding.unit}.", "", f"Evidence: {evidence(judged)}.", ""]
-    if finding.note:
-        lines += [finding.note, ""]
+    if finding.claim.note:
+        lines += [finding.claim.note, ""]
     cells = []
     for name, effect in judged.effects.items():
         told = "not possible" if effect is None else seen(judged, name)

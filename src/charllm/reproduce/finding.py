@@ -40,16 +40,8 @@ class Finding:
 
     claim: Claim
     configurations: Configurations
-    why: str
-    """The mechanism in one line, whatever the verdict."""
-    is_thermal: bool = False
-    """Whether it rests on temperatures or on clocks, so that cooling, caps and silicon decide about it."""
-    note: str = ""
-    """How the comparison is made, and the mechanism behind it in full."""
     readings: Mapping[str, Reading] = field(default_factory=dict)
     """Other readings of the claim, in words: those that mistakes of the artifact lead to, or other measures."""
-    circular: str = ""
-    """Why a verdict is no evidence: a constant that was derived from this very claim."""
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ class ConditionMap(NamedTuple):
 
 def map_of(finding: Finding) -> ConditionMap:
     """Return the map on which a finding is judged: cooling for thermal findings, the network for all others."""
-    return cooling_map() if finding.is_thermal else network_map()
+    return cooling_map() if finding.claim.is_thermal else network_map()
 
 
 @cache

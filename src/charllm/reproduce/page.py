@@ -106,7 +106,7 @@ def _finding(judged: Judged) -> Figure:
     """Return the effect of every configuration of a finding, with its interval."""
     finding = judged.finding
     known = [(name, effect) for name, effect in judged.effects.items() if effect is not None]
-    message = f"{judged.verdict.verdict.capitalize()}: {reason(judged)}. {finding.note}"
+    message = f"{judged.verdict.verdict.capitalize()}: {reason(judged)}. {finding.claim.note}"
     name, text = f"finding-{finding.name}", finding.claim.text
     if not known:
         return Figure(name, "multiples", text, message, missing=reason(judged))
@@ -184,7 +184,7 @@ def _map(judged: Judged) -> Figure:
 
 
 def _joint(joint: Mapping[str, Any], judged: Sequence[Judged]) -> Figure:
-    thermal = [one for one in judged if one.mapped and one.finding.is_thermal]
+    thermal = [one for one in judged if one.mapped and one.finding.claim.is_thermal]
     columns = {
         "finding": Column("finding", [one.finding.name for one in thermal]),
         "as_is": Column("at nominal conditions", [one.finding.name in joint["holds_as_is"] for one in thermal]),

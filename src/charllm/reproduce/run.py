@@ -27,7 +27,6 @@ from charllm.reproduce.figures import FIGURES
 from charllm.reproduce.figures.emulated import emulated_runs
 from charllm.reproduce.figures.heat import WARM_UP, warm_up
 from charllm.reproduce.findings import FINDINGS
-from charllm.reproduce.kept import Track, begin, run_rows
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.maps import map_of
 from charllm.reproduce.nic import infer_nic, nic_runs, nic_words
@@ -38,6 +37,7 @@ from charllm.reproduce.recommendations import RECOMMENDATIONS
 from charllm.reproduce.settings import NAME, PUBLICATIONS, WORKERS
 from charllm.reproduce.tables import advice_table, finding_table
 from charllm.reproduce.verdicts import Advice, Judged, advise, explain_all, judge_all
+from charllm.reproduce.workers import Track, begin, run_rows
 from charllm.result.store import write_text
 from charllm.sweep.run import Progress, run_study
 from charllm.sweep.runners.work import Engine

@@ -33,10 +33,10 @@ def finding_table(judged: Judged) -> dict[str, Any]:
         "open": {name: judged.effects[name] for name in verdict.open},
         "not_possible": [name for name, effect in judged.effects.items() if effect is None],
         "readings": judged.readings,
-        "circular": finding.circular or None,
+        "circular": finding.claim.circular or None,
         "holds_when": holds_when(judged),
         "reason": reason(judged),
-        "note": finding.note,
+        "note": finding.claim.note,
         "figure": f"figures/finding-{finding.name}.svg",
     }
 

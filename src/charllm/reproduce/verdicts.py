@@ -146,7 +146,7 @@ def count_drawn(each: Sequence[Effects]) -> int:
 
 def explain_all(judged: Sequence[Judged]) -> dict[str, Any] | None:
     """Say which one setting makes most thermal findings hold, and which findings it leaves out; None without maps."""
-    thermal = [one for one in judged if one.mapped and one.finding.is_thermal]
+    thermal = [one for one in judged if one.mapped and one.finding.claim.is_thermal]
     if not thermal:
         return None
     counts: dict[Setting, list[str]] = {cell.setting: [] for cell in thermal[0].mapped}

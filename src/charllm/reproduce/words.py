@@ -30,13 +30,13 @@ def reason(judged: Judged) -> str:
     claim, verdict = judged.finding.claim, judged.verdict
     if verdict.effect is None:
         return NOT_RUN
-    parts = [judged.finding.why, share_words(verdict)]
+    parts = [judged.finding.claim.why, share_words(verdict)]
     if claim.size is not None:
         parts.append(f"{claim.headline} effect {number(verdict.effect)}, claimed {claim.size:g}")
     if judged.drawn:
         same = judged.drawn_verdicts.get(verdict.verdict, 0)
         parts.append(f"same verdict in {same} of {sum(judged.drawn_verdicts.values())} draws")
-    if judged.finding.circular:
+    if judged.finding.claim.circular:
         parts.append("circular: no evidence of its own")
     return "; ".join(parts)
 
@@ -67,8 +67,8 @@ def evidence(judged: Judged) -> str:
         parts.append(f"against: {listed(verdict.against)}")
     if judged.finding.claim.answer:
         parts.append(f"measured: {judged.finding.claim.answer}")
-    if judged.finding.circular:
-        parts.append(judged.finding.circular)
+    if judged.finding.claim.circular:
+        parts.append(judged.finding.claim.circular)
     if judged.interval is None:
         parts.append(NOT_DRAWN)
     return "; ".join(parts)

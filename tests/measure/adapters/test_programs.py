@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import charllm
-from charllm.api.programs import build_program
+from charllm.api.measurement import build_program
 from charllm.catalog.export import lost_fields
 from charllm.catalog.resolve import resolve_run
 from charllm.cli import main

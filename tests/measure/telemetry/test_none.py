@@ -1,6 +1,5 @@
 from charllm.measure.quantities import QUANTITIES
-from charllm.measure.telemetry import open_source
-from charllm.measure.telemetry.none import open_none
+from charllm.measure.telemetry import open_none, open_source
 
 
 def test_no_telemetry_has_no_gpus_and_reads_nothing() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from charllm.errors import SpecError
-from charllm.measure import telemetry
 from charllm.measure.quantities import QUANTITIES
 from charllm.measure.telemetry import SOURCES, open_source
 from charllm.measure.telemetry.nvml import Nvml, open_nvml
@@ -16,8 +15,8 @@ from tests.measure.replayed import CAPTURE
 def driver(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A machine with an NVIDIA driver, whatever this one has."""
     binding = StandIn()
-    monkeypatch.setattr(telemetry, "_open_nvml", lambda _detail: open_nvml(binding))
-    monkeypatch.setattr(telemetry, "_open_amdsmi", _no_amd_driver)
+    monkeypatch.setitem(SOURCES, "nvml", lambda _detail: open_nvml(binding))
+    monkeypatch.setitem(SOURCES, "amdsmi", _no_amd_driver)
     return binding
 
 
@@ -60,10 +59,7 @@ def test_auto_without_a_driver_is_none_with_the_reason_kept(driver: StandIn, fun
     )
 
 
-def test_nvml_by_name_without_a_driver_is_an_error_of_the_request(
-    driver: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(SOURCES, "nvml", telemetry._open_nvml)
+def test_nvml_by_name_without_a_driver_is_an_error_of_the_request(driver: StandIn) -> None:
     driver.failures["nvmlInit"] = driver.NVML_ERROR_DRIVER_NOT_LOADED
     with pytest.raises(TelemetryError, match="Driver Not Loaded") as caught:
         open_source("nvml")

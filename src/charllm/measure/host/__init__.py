@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from charllm.measure.host.cpu import find_cpu
-from charllm.measure.host.disk import find_disk
 from charllm.measure.host.ethernet import find_ethernet
 from charllm.measure.host.hwmon import find_hwmon
 from charllm.measure.host.ipmi import find_ipmi, tool_at_hand
-from charllm.measure.host.memory import find_memory
+from charllm.measure.host.memory import find_disk, find_memory
 from charllm.measure.host.rapl import find_rapl
 from charllm.measure.host.rdma import find_rdma
 from charllm.measure.host.redfish import find_redfish

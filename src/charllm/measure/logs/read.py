@@ -16,15 +16,13 @@ from charllm.measure.logs.excerpt import PARTS, SMALL_BYTES, excerpt_lines
 from charllm.measure.logs.huggingface import HUGGINGFACE
 from charllm.measure.logs.lines import Line, split_lines, time_of
 from charllm.measure.logs.log import Log, LoggedStep
-from charllm.measure.logs.megatron import DEEPSPEED, MEGATRON, NANOTRON
 from charllm.measure.logs.mlperf import MLPERF
-from charllm.measure.logs.nanogpt import NANOGPT
 from charllm.measure.logs.nemo import AUTOMODEL, LIGHTNING, NEMO
 from charllm.measure.logs.pattern import PLAIN, own_pattern
+from charllm.measure.logs.patterns import DEEPSPEED, MEGATRON, NANOGPT, NANOTRON, TORCHTITAN
 from charllm.measure.logs.program import Found, Program, read_steps
 from charllm.measure.logs.reference import JSON_LINES
 from charllm.measure.logs.settings import read_settings
-from charllm.measure.logs.torchtitan import TORCHTITAN
 from charllm.spec.request import unpacked_limit
 from charllm.units import MIB, format_bytes
 

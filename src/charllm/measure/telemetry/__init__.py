@@ -1,38 +1,23 @@
 """Where readings come from. Adding a source: its own file, and one line in SOURCES."""
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 
 from charllm.errors import SpecError, unknown_name
-from charllm.measure.telemetry.source import Source
+from charllm.measure.telemetry.source import Reading, Source, SourceFacts, TelemetryError
 
 
-def _open_nvml(_detail: str) -> Source:
-    from charllm.measure.telemetry.nvml import open_nvml
-
-    return open_nvml()
-
-
-def _open_amdsmi(_detail: str) -> Source:
-    from charllm.measure.telemetry.amdsmi import open_amdsmi
-
-    return open_amdsmi()
-
-
-def _open_replay(detail: str) -> Source:
-    from charllm.measure.telemetry.replay import open_replay
-
-    return open_replay(detail)
-
-
-def _open_none(_detail: str) -> Source:
-    from charllm.measure.telemetry.none import open_none
-
-    return open_none()
+def _open(name: str, detail: str) -> Source:
+    """Open a source of a file of this folder; its library is imported only now."""
+    opened: Source = getattr(import_module(f"{__name__}.{name}"), f"open_{name}")(*filter(None, (detail,)))
+    return opened
 
 
 SOURCES: dict[str, Callable[[str], Source]] = {
-    "nvml": _open_nvml, "amdsmi": _open_amdsmi, "replay": _open_replay, "none": _open_none,
-}  # fmt: skip
+    **{name: partial(_open, name) for name in ("nvml", "amdsmi", "replay")},
+    "none": lambda _detail: open_none(),
+}
 """Name: what opens it, given the text after the colon in ``replay:FILE``."""
 
 
@@ -49,13 +34,29 @@ def open_source(asked: str) -> Source:
 
 
 def _open_auto() -> Source:
-    from charllm.measure.telemetry.none import open_none
-    from charllm.measure.telemetry.source import TelemetryError
-
     reasons = []
-    for name, open_it in (("nvml", _open_nvml), ("amdsmi", _open_amdsmi)):
+    for name in ("nvml", "amdsmi"):
         try:
-            return open_it("")
+            return SOURCES[name]("")
         except TelemetryError as error:
             reasons.append(f"{name}: {error}")
     return open_none("; ".join(reasons))
+
+
+class NoTelemetry:
+    """A source without GPUs."""
+
+    def __init__(self, reason: str) -> None:
+        self.facts = SourceFacts("none", (), details={"reason": reason} if reason else {})
+
+    def read(self, _gpu: int, quantities: tuple[str, ...]) -> list[Reading]:
+        """Return no reading."""
+        return ["not_supported"] * len(quantities)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def open_none(reason: str = "") -> NoTelemetry:
+    """Open the source that reads nothing, noting why nothing better was found."""
+    return NoTelemetry(reason)

@@ -23,9 +23,8 @@ from typing import Any
 
 from charllm.measure.counters import Unwrapped
 from charllm.measure.quantities import QUANTITIES
-from charllm.measure.telemetry.amd_binding import binding_version, load_binding
+from charllm.measure.telemetry.amd_binding import FaultCount, binding_version, load_binding
 from charllm.measure.telemetry.amd_energy import find_wrong_counters
-from charllm.measure.telemetry.amd_faults import FaultCount
 from charllm.measure.telemetry.amd_limits import RESIDENCIES, TICKS, Residency, limits_from_bits
 from charllm.measure.telemetry.amd_packages import Device, Package, board_of, group_packages
 from charllm.measure.telemetry.amd_table import MetricsTable, Missing

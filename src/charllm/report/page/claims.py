@@ -4,23 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from charllm.report.claims import (
-    DEEP_FROM,
-    DEEP_PIPELINES,
-    HOLDS,
-    LOST_TO_HEAT,
-    MICROBATCH_BURSTS,
-    MICROBATCH_PEAKS,
-    MICROBATCH_THROTTLING,
-    OVERLAP_TEMPERATURE,
-    OVERLAP_THROTTLING,
-    REAR_FRONT,
-    RECOMPUTE,
-    Claim,
-    judge,
-    overlap_acts,
-    past_a_point,
-)
+from charllm.report.claims import DEEP_FROM, HOLDS, Claim, judge, overlap_acts, past_a_point, read_claims
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, title
 from charllm.report.page.quantity import write_number
@@ -49,7 +33,7 @@ class Evidence(NamedTuple):
 def claims(cases: Sequence[StudiedCase]) -> list[Evidence]:
     """List the claims of the paper that a study has the cases for."""
     ran = [case for case in cases if case.ran]
-    read = {claim: effects_of(ran) for claim, effects_of in CHECKS.items()}
+    read = {read_claims()[name]: effects_of(ran) for name, effects_of in CHECKS.items()}
     return [
         _judge(claim, effects) for claim, effects in read.items() if any(one is not None for one in effects.values())
     ]
@@ -82,11 +66,6 @@ def _judge(claim: Claim, effects: Mapping[str, float | None]) -> Evidence:
     told = f"{len(found.supporting)} of {len(known)} configurations show it: {' to '.join(ends)} {claim.unit}"
     unclear = f", {len(found.open)} are within the error" if found.open else ""
     return Evidence(claim.name, claim.text, found.verdict, f"{told}{unclear}; it {claim.rule}")
-
-
-def pairs_of(claim: Claim, cases: Sequence[StudiedCase]) -> list[Pair]:
-    """Return the pairs of cases that a claim about a change is judged by."""
-    return PAIRS[claim.name](cases)
 
 
 def _deep_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
@@ -136,15 +115,16 @@ def _recompute_pairs(cases: Sequence[StudiedCase]) -> list[Pair]:
 
 
 PAIRS: dict[str, Callable[[Sequence[StudiedCase]], list[Pair]]] = {
-    DEEP_PIPELINES.name: _deep_pairs,
-    OVERLAP_TEMPERATURE.name: _overlap_pairs,
-    OVERLAP_THROTTLING.name: _overlap_pairs,
-    RECOMPUTE.name: _recompute_pairs,
+    "deep-pipelines": _deep_pairs,
+    "overlap-temperature": _overlap_pairs,
+    "overlap-throttling": _overlap_pairs,
+    "recompute": _recompute_pairs,
 }
+"""Claim about a change: the pairs of cases that it is judged by."""
 
 
-def _of_pairs(claim: Claim, effect: Effect) -> Callable[[Sequence[StudiedCase]], dict[str, float | None]]:
-    return lambda cases: {title(after): effect(before, after) for before, after in pairs_of(claim, cases)}
+def _of_pairs(claim: str, effect: Effect) -> Callable[[Sequence[StudiedCase]], dict[str, float | None]]:
+    return lambda cases: {title(after): effect(before, after) for before, after in PAIRS[claim](cases)}
 
 
 def _more_lost(before: StudiedCase, after: StudiedCase) -> float | None:
@@ -185,16 +165,16 @@ def _lost_to_heat(cases: Sequence[StudiedCase]) -> dict[str, float | None]:
     return {name: None if margin_k is None else -margin_k for name, margin_k in margins_k.items()}
 
 
-CHECKS: dict[Claim, Callable[[Sequence[StudiedCase]], Mapping[str, float | None]]] = {
-    REAR_FRONT: _rear_front,
-    DEEP_PIPELINES: _of_pairs(DEEP_PIPELINES, _more_lost),
-    OVERLAP_TEMPERATURE: _of_pairs(OVERLAP_TEMPERATURE, _hotter),
-    OVERLAP_THROTTLING: _of_pairs(OVERLAP_THROTTLING, _more_lost),
-    MICROBATCH_BURSTS: _past(_burstier),
-    MICROBATCH_PEAKS: _past(_higher_peak),
-    MICROBATCH_THROTTLING: _past(_more_lost),
-    RECOMPUTE: _of_pairs(RECOMPUTE, _as_claimed),
-    LOST_TO_HEAT: _lost_to_heat,
+CHECKS: dict[str, Callable[[Sequence[StudiedCase]], Mapping[str, float | None]]] = {
+    "rear-front": _rear_front,
+    "deep-pipelines": _of_pairs("deep-pipelines", _more_lost),
+    "overlap-temperature": _of_pairs("overlap-temperature", _hotter),
+    "overlap-throttling": _of_pairs("overlap-throttling", _more_lost),
+    "microbatch-bursts": _past(_burstier),
+    "microbatch-peaks": _past(_higher_peak),
+    "microbatch-throttling": _past(_more_lost),
+    "recompute": _of_pairs("recompute", _as_claimed),
+    "throttling-by-heat": _lost_to_heat,
 }
 """Claim: its effects in the cases of a study."""
 

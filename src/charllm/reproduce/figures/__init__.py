@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from charllm.report.figure import Figure
 from charllm.report.page.cases import StudiedCase
 from charllm.reproduce.figures.emulated import emulated
-from charllm.reproduce.figures.heat import imbalance, temperatures
+from charllm.reproduce.figures.heat import imbalance, temperatures, throttling
 from charllm.reproduce.figures.projections import projections
-from charllm.reproduce.figures.seconds import kernel_seconds, stage_seconds
+from charllm.reproduce.figures.seconds import kernel_seconds, stage_seconds, traffic
 from charllm.reproduce.figures.strategies import strategy_figures
-from charllm.reproduce.figures.throttling import throttling
-from charllm.reproduce.figures.traffic import traffic
 from charllm.reproduce.looks import Rows
 
 Cases = Mapping[str, Sequence[StudiedCase]]

@@ -1,16 +1,18 @@
-"""Temperature of every GPU of every configuration (figure 17), and thermal imbalance over time."""
+"""Temperature of every GPU of every configuration (figure 17), thermal imbalance over time, clock lost by cause."""
 
 from collections.abc import Mapping, Sequence
 
 from charllm.catalog.resolve import resolve_run
+from charllm.report.claims import HEAT_LOSS_FRACTION
 from charllm.report.figure import Column, Figure
 from charllm.report.page.cases import StudiedCase, conditions_of, title
 from charllm.report.page.view import RunView
 from charllm.reproduce.looks import Row, Rows
-from charllm.reproduce.paper import H200, MI250, run_of
-from charllm.result.metrics import METRICS
+from charllm.reproduce.paper import H100, H200, MI250, run_of
+from charllm.result.metrics import CAUSE_WORDS, CAUSES, METRICS
 from charllm.simulate.cold import tabulate_warm_up
 from charllm.simulate.predict import predict
+from charllm.units import PERCENT
 
 DRAWN = {"": METRICS["temperature_mean_c"], "-clock": METRICS["clock_mean_hz"]}
 """Suffix of a figure's name: the metric of its cells."""
@@ -86,3 +88,32 @@ def warm_up() -> Row:
     """Simulate the warm-up that `imbalance` shows: columns over time."""
     simulated = predict(resolve_run(run_of(H200, SHOWN_CASE)), ignore_memory=True).simulated
     return {} if simulated is None else tabulate_warm_up(simulated.machine, WARM_UP_S)
+
+
+def throttling(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:
+    """Return the clock that every configuration loses to power, heat and brakes."""
+    found = []
+    for study, gpu in ((H200, "H200"), (H100, "H100")):
+        listed = [case for case in cases.get(study, ()) if case.ran and case.name.endswith((" / base", " / cc+act"))]
+        rows = [
+            (case, cause, float(case.values.get(f"clock_loss_fraction.{cause}") or 0.0) / PERCENT)
+            for case in listed
+            for cause in CAUSES
+        ]
+        if rows:
+            columns = {
+                "group": Column("model", [case.group for case, _, _ in rows]),
+                "bar": Column("configuration", [title(case) for case, _, _ in rows]),
+                "part": Column("cause", [cause for _, cause, _ in rows]),
+                "lost": Column("clock lost", [lost for _, _, lost in rows], "%", 3),
+            }
+            options = {"bar": "bar", "group": "group", "part": "part", "value": "lost", "order": list(CAUSES),
+                       "unit": "%", "palette": "cause", "labels": CAUSE_WORDS, "horizontal": True}  # fmt: skip
+            least = HEAT_LOSS_FRACTION / PERCENT
+            heat = sum(lost > least for _, cause, lost in rows if cause == "thermal")
+            mark = f"{least:g} %"
+            message = f"{heat} of {len(listed)} configurations lose more than {mark} of their clock to heat."
+            question = f"Throttling on {gpu}: clock lost, by cause"
+            name = f"throttling-{gpu.lower()}"
+            found.append(Figure(name, "stacked-bars", question, message, columns, options, conditions_of(listed)))
+    return found

@@ -1,6 +1,6 @@
 """Expert parallelism inside a node against expert parallelism across nodes."""
 
-from charllm.report.claims import Accuracy, Claim
+from charllm.report.claims import read_claims
 from charllm.reproduce.finding import Configuration, Finding, Number, percent_more
 from charllm.reproduce.paper import H100, H200, Request, run_of, with_change
 
@@ -29,16 +29,8 @@ def locality() -> Finding:
                  ("H100", H100, "mixtral-8x22b ep8-tp1-pp8", 8), ("H100", H100, "mixtral-8x7b ep8-tp1-pp2", 8),
              )}  # fmt: skip
     return Finding(
-        claim=Claim(
-            name="expert-locality",
-            text="Mixture-of-experts models train faster when expert groups stay within a node.",
-            unit="% higher throughput with expert groups inside nodes",
-            accuracy=Accuracy("step time", "strategy", "%"),
-        ),
+        claim=read_claims()["expert-locality"],
         configurations={**found, **moved},
-        why="all-to-all over NVLink instead of a shared NIC",
-        note="Strategies differ in more than locality. In the configurations with round-robin placement only the "
-        "placement of ranks differs: neighbouring ranks are on different nodes.",
     )
 
 

@@ -1,9 +1,8 @@
 """Faults of one part: a GPU with higher power draw, a node whose power brake is active."""
 
-from charllm.report.claims import Accuracy, Claim
+from charllm.report.claims import read_claims
 from charllm.reproduce.finding import Configuration, Finding, percent_more, times
 from charllm.reproduce.paper import Request, dense_runs, with_change
-from charllm.result.differences import ANY
 
 STRATEGIES = ("gpt3-175b tp8-pp4", "gpt3-175b tp2-pp16", "llama3-70b tp4-pp4")
 LOWEST_CLOCK_HZ = 345e6
@@ -22,20 +21,8 @@ def braked_node() -> Finding:
         for text, brake in brakes.items()
     }
     return Finding(
-        claim=Claim(
-            name="braked-node",
-            text="A power fault in one node slowed the job down more than four times.",
-            unit="x the step time of the healthy job",
-            least=1.0,
-            size=4.0,
-            headline="largest",
-            of="some",
-            accuracy=Accuracy("step time", "clock limit", "times"),
-        ),
+        claim=read_claims()["braked-node"],
         configurations=found,
-        why="a lower clock slows down only the compute-bound part of a step",
-        note="The power brake usually halves the clock, which slows down only the compute-bound part of a step. A "
-        "factor of four needs a clock below the lowest one, or a fault that also slows memory or links.",
     )
 
 
@@ -47,18 +34,8 @@ def one_straggler() -> Finding:
             weak = with_change(run, {"conditions": {"weak_gpus": [gpu], "weak_power_fraction": power}})
             found[f"{name}, {text}"] = Configuration((weak, run), percent_more("step_time_s"))
     return Finding(
-        claim=Claim(
-            name="one-straggler",
-            text="One GPU with higher power draw at equal work slows down the whole job.",
-            unit="% longer step time than with 32 identical GPUs",
-            accuracy=Accuracy("step time", ANY, "%"),
-            answer="one slow GPU costs up to 6 % of performance on MI300X nodes (arXiv:2511.09861)",
-        ),
+        claim=read_claims()["one-straggler"],
         configurations=found,
-        why="its group waits for it in every layer",
-        is_thermal=True,
-        note="One GPU of 32, in node 1, draws 15 or 30 % more power. Its tensor-parallel group waits for it in every "
-        "layer; where another pipeline stage is slower, the pipeline bubble hides the delay.",
     )
 
 

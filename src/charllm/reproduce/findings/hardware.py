@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from charllm.report.claims import Accuracy, Claim
+from charllm.report.claims import read_claims
 from charllm.reproduce.finding import Configuration, Finding, Number, Reading
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H100, H200, MODELS, SCALE, Request, runs_of
-from charllm.result.differences import ANY
 
 BEST = "the fastest strategy of each cluster"
 OURS, THEIRS, PLAIN = "cluster charllm-ppt-h200 / ", "cluster charllm-ppt-h100 / ", " / recompute none"
@@ -15,36 +14,16 @@ OURS, THEIRS, PLAIN = "cluster charllm-ppt-h200 / ", "cluster charllm-ppt-h100 /
 def more_hardware() -> Finding:
     """Twice the GPUs against twice the throughput."""
     return Finding(
-        claim=Claim(
-            name="more-hardware",
-            text="Performance is not determined solely by scaling hardware capacity: 64 H100 reach less than twice the "
-            "throughput of 32 H200.",
-            unit="% higher throughput per GPU on 32 H200",
-            accuracy=Accuracy("step time", ANY, "%"),
-        ),
+        claim=read_claims()["more-hardware"],
         configurations=best_of_each("tokens_per_s_per_gpu"),
-        why="larger memory avoids recomputation, and fewer nodes communicate",
-        note="H100 and H200 have the same compute rate. Each cluster runs its fastest model-parallel strategy that "
-        "fits in memory, with overlap, with or without recomputation. The H200 cluster has the memory to avoid "
-        "recomputation, and half as many nodes to communicate between.",
     )
 
 
 def scale_up() -> Finding:
     """Fewer, larger GPUs against more GPUs, strategy by strategy."""
     return Finding(
-        claim=Claim(
-            name="scale-up",
-            text="Scale-up systems with fewer, higher-memory GPUs can outperform scale-out systems in "
-            "communication-bound regimes, but only under carefully tuned configurations.",
-            unit="% higher throughput on 32 H200 than on 64 H100",
-            headline="largest",
-            of="some",
-            accuracy=Accuracy("step time", ANY, "%"),
-        ),
+        claim=read_claims()["scale-up"],
         configurations=_same("tokens_per_s"),
-        why="half the compute rate against less communication between nodes",
-        note="Both clusters run the same strategy. A negative number means that twice the GPUs are faster.",
         readings={BEST: Reading(best_of_each("tokens_per_s"), is_judged=True)},
     )
 
@@ -52,17 +31,8 @@ def scale_up() -> Finding:
 def scale_out() -> Finding:
     """The other cases of the same sentence."""
     return Finding(
-        claim=Claim(
-            name="scale-out",
-            text="In other cases, scale-out deployments achieve superior throughput.",
-            unit="% lower throughput on 32 H200 than on 64 H100",
-            headline="largest",
-            of="some",
-            accuracy=Accuracy("step time", ANY, "% less"),
-        ),
+        claim=read_claims()["scale-out"],
         configurations=_same("tokens_per_s", less=True),
-        why="twice the compute rate where communication is hidden or stays in nodes",
-        note="Both clusters run the same strategy.",
         readings={BEST: Reading(best_of_each("tokens_per_s", less=True), is_judged=True)},
     )
 

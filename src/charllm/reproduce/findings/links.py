@@ -1,6 +1,6 @@
 """Tensor and pipeline parallelism underuse links, because data is split into small messages."""
 
-from charllm.report.claims import Claim
+from charllm.report.claims import read_claims
 from charllm.reproduce.finding import Configuration, Finding, Reading
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import degrees, dense_runs
@@ -12,19 +12,8 @@ def small_messages() -> Finding:
     """Bandwidth that small messages lose."""
     runs = {name: run for name, run in dense_runs("base").items() if min(degrees(run)[:2]) > 1}
     return Finding(
-        claim=Claim(
-            name="small-messages",
-            text="Certain parallelism combinations, such as tensor with pipeline, lead to bandwidth underutilization "
-            "due to inefficient data chunking.",
-            unit="% lower bandwidth of TP and PP messages than of large messages",
-            least=10.0,
-            of="some",
-        ),
+        claim=read_claims()["small-messages"],
         configurations={name: Configuration((run,), lost_percent) for name, run in runs.items()},
-        why="latency is a larger share of shorter messages",
-        note="Each message is compared with a large message of the same collective on the same link, weighted by "
-        "transfer time. The rest of the gap to the links' peak is not due to message size but to protocols, shared "
-        "NICs and idle links.",
         readings={
             "step time that large messages would save, %": Reading(
                 {name: Configuration((run,), saved_percent) for name, run in runs.items()}

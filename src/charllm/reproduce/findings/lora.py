@@ -1,10 +1,9 @@
 """LoRA against full training."""
 
-from charllm.report.claims import Accuracy, Claim
+from charllm.report.claims import read_claims
 from charllm.reproduce.finding import Configuration, Finding, Number, Reading, more, percent_less, times
 from charllm.reproduce.looks import Row
 from charllm.reproduce.paper import H200, LORA, runs_of, with_change
-from charllm.result.differences import ANY
 
 SEQ_LENGTH = 2048
 """Of the LoRA runs: the longest that their data set has."""
@@ -13,19 +12,8 @@ SEQ_LENGTH = 2048
 def efficiency() -> Finding:
     """Tokens per joule of LoRA over those of full training."""
     return Finding(
-        claim=Claim(
-            name="lora",
-            text="LoRA is more than ten times as efficient as full training, at lower power and temperature.",
-            unit="x the tokens per joule of full training with recomputation",
-            least=1.0,
-            size=10.0,
-            accuracy=Accuracy("energy", ANY, "times"),
-        ),
+        claim=read_claims()["lora"],
         configurations=_pairs(times("tokens_per_j"), equal=True),
-        why="no weight gradients and no recomputation, but the same forward pass",
-        note="At equal sequence length and batch, LoRA saves weight gradients, their all-reduce and recomputation. The "
-        "artifact compares with training runs of longer sequences (4096 tokens for Mixtral, 8192 for Llama), and its "
-        "efficiency is 1 / (energy x delay), which counts every saving twice.",
         readings={
             "1 / (energy x delay) at the artifact's sequence lengths, ratio": Reading(
                 _pairs(_inverse_edp, equal=False), is_judged=True

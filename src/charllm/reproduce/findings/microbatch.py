@@ -2,13 +2,7 @@
 
 from collections.abc import Sequence
 
-from charllm.report.claims import (
-    MICROBATCH_BURSTS,
-    MICROBATCH_PEAKS,
-    MICROBATCH_THROTTLING,
-    Claim,
-    past_a_point,
-)
+from charllm.report.claims import past_a_point, read_claims
 from charllm.reproduce.finding import (
     DURING_GEMMS,
     POINT,
@@ -27,60 +21,36 @@ from charllm.reproduce.paper import MICROBATCH, Request, runs_of
 SIZES = (1, 2, 4, 8)
 SHARDED = "the same with FSDP, which is bound by the network"
 AGAINST_ONE = "microbatches of 4 and 8 against 1, everywhere"
-NOTE = (
-    "Microbatches of 1, 2, 4 and 8 with full recomputation. The effect of a strategy is the least of all larger "
-    "microbatches against the one past which it grows most. Runs that exceed memory are simulated all the same."
-)
 
 
 def bursts() -> Finding:
     """Larger microbatches and the ratio of peak to mean power."""
     swings = percent_more("cluster_power_swing_w")
     return _finding(
-        MICROBATCH_BURSTS,
-        _burstier,
-        "peaks rise and longer bubbles lower the mean",
-        "Fewer microbatches make longer bubbles, in which GPUs draw little, between bursts of larger GEMMs.",
-        {"0.1-3 Hz oscillation of cluster power, %": Reading(_past(swings))},
+        "microbatch-bursts", _burstier, {"0.1-3 Hz oscillation of cluster power, %": Reading(_past(swings))}
     )
 
 
 def peak_power() -> Finding:
     """Larger microbatches and peak power."""
     higher, faster = percent_more("power_peak_sensor_w"), percent_more("tokens_per_s")
-    return _finding(
-        MICROBATCH_PEAKS,
-        higher,
-        "larger GEMMs start from a higher clock after longer bubbles",
-        "Power peaks in a burst of GEMMs that follows an idle phase, before the power governor lowers the clock. "
-        "Larger GEMMs draw more power, and longer pipeline bubbles let the clock rise further before the burst.",
-        {"throughput of microbatches 4 and 8 against 1, %": Reading(_against_one(faster))},
-    )
+    readings = {"throughput of microbatches 4 and 8 against 1, %": Reading(_against_one(faster))}
+    return _finding("microbatch-peaks", higher, readings)
 
 
 def throttling() -> Finding:
     """Larger microbatches and lost clock."""
-    heat = more("margin_to_slowdown_k")
-    return _finding(
-        MICROBATCH_THROTTLING,
-        more("clock_loss", POINT),
-        "larger GEMMs lower the clock, longer bubbles raise its mean over the step",
-        "Larger GEMMs keep the GPU busier, which lowers the clock; fewer microbatches cause longer pipeline bubbles, "
-        "in which it recovers. At an inlet of 25 C the power cap takes the clock, not heat.",
-        {
-            DURING_GEMMS: Reading(_past(during_gemms), is_judged=True),
-            "more K to the temperature at which GPUs are throttled": Reading(_past(heat)),
-        },
-    )
+    readings = {
+        DURING_GEMMS: Reading(_past(during_gemms), is_judged=True),
+        "more K to the temperature at which GPUs are throttled": Reading(_past(more("margin_to_slowdown_k"))),
+    }
+    return _finding("microbatch-throttling", more("clock_loss", POINT), readings)
 
 
-def _finding(claim: Claim, effect: Number, why: str, note: str, others: dict[str, Reading]) -> Finding:
+def _finding(claim: str, effect: Number, others: dict[str, Reading]) -> Finding:
     return Finding(
-        claim=claim,
+        claim=read_claims()[claim],
         configurations=_past(effect),
-        why=why,
-        is_thermal=True,
-        note=f"{NOTE} {note}",
         readings={
             AGAINST_ONE: Reading(_against_one(effect), is_judged=True),
             SHARDED: Reading(_past(effect, sharded=True), is_judged=True),

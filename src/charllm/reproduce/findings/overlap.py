@@ -1,7 +1,7 @@
 """Compute-communication overlap: throttling and peak temperature."""
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.report.claims import OVERLAP_TEMPERATURE, OVERLAP_THROTTLING, overlap_acts
+from charllm.report.claims import overlap_acts, read_claims
 from charllm.reproduce.finding import (
     DURING_GEMMS,
     POINT,
@@ -44,12 +44,8 @@ def temperature() -> Finding:
     """Overlap and peak temperature."""
     hotter = more("temperature_peak_c")
     return Finding(
-        claim=OVERLAP_TEMPERATURE,
+        claim=read_claims()["overlap-temperature"],
         configurations=_pairs(hotter, H200),
-        why="a binding power cap fixes power, and with it temperature",
-        is_thermal=True,
-        note="A run at its power cap draws the same power, and reaches the same temperature, with and without overlap. "
-        "Overlap raises temperature only where GPUs drew less than the cap while they waited for communication.",
         readings={
             ON_H100: Reading(_pairs(hotter, H100), is_judged=True),
             NO_OPS: Reading(_pairs(hotter, H200, all_runs=True), is_judged=True),
@@ -62,12 +58,8 @@ def throttling() -> Finding:
     """Overlap and lost clock."""
     lost = more("clock_loss", POINT)
     return Finding(
-        claim=OVERLAP_THROTTLING,
+        claim=read_claims()["overlap-throttling"],
         configurations=_pairs(lost, H200),
-        why="transfers draw power that the cap takes from GEMMs",
-        is_thermal=True,
-        note="Throttling is the loss of mean clock, because the artifact samples no throttle reasons. Links that "
-        "transfer during GEMMs draw power, and under a power cap the clock falls in return.",
         readings={
             DURING_GEMMS: Reading(_pairs(during_gemms, H200), is_judged=True),
             ON_H100: Reading(_pairs(lost, H100), is_judged=True),

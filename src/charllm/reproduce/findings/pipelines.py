@@ -1,6 +1,6 @@
 """Deep pipelines throttle more than tensor parallelism."""
 
-from charllm.report.claims import DEEP_FROM, DEEP_PIPELINES
+from charllm.report.claims import DEEP_FROM, read_claims
 from charllm.reproduce.finding import (
     DURING_GEMMS,
     POINT,
@@ -22,12 +22,8 @@ WIDEST = {
 def deep_pipelines() -> Finding:
     """Pipelines of 16 or more stages against the widest tensor parallelism."""
     return Finding(
-        claim=DEEP_PIPELINES,
+        claim=read_claims()["deep-pipelines"],
         configurations=_pairs(H200, more("clock_loss", POINT)),
-        why="all-reduces of tensor parallelism let the clock recover in every layer",
-        is_thermal=True,
-        note="Tensor parallelism interrupts compute by all-reduces in every layer, and each interruption lets the "
-        "clock recover. A deep pipeline computes in longer uninterrupted phases.",
         readings={
             DURING_GEMMS: Reading(_pairs(H200, during_gemms), is_judged=True),
             ON_H100: Reading(_pairs(H100, more("clock_loss", POINT)), is_judged=True),

@@ -1,7 +1,7 @@
 """Thermal placement and uneven pipelines."""
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.report.claims import Accuracy, Claim
+from charllm.report.claims import read_claims
 from charllm.reproduce.finding import Configuration, Finding, percent_more
 from charllm.reproduce.paper import Request, dense_runs, with_change
 
@@ -21,22 +21,8 @@ def thermal_placement() -> Finding:
     }
     tried: dict[str, Request] = {"separated, equal layers": apart, **uneven}
     return Finding(
-        claim=Claim(
-            name="thermal-placement",
-            text="Separating stages into cool and hot slots, with fewer layers in hot slots, gains 4 to 7 %.",
-            unit="% higher throughput than with ranks in default order",
-            size=4.0,
-            headline="largest",
-            of="some",
-            accuracy=Accuracy("step time", "strategy", "%"),
-        ),
+        claim=read_claims()["thermal-placement"],
         configurations={name: Configuration((one, run), percent_more("tokens_per_s")) for name, one in tried.items()},
-        why="an uneven split costs more than it gains unless rear GPUs are thermally throttled",
-        is_thermal=True,
-        note="GPT3-175B TP4-PP8: each node runs one stage on its front slots and one on its rear slots. An uneven "
-        "split lengthens the stages with more layers, which pays off only where rear GPUs are thermally throttled. "
-        "The artifact contains an uneven pipeline (alternately one layer more and one less), but none of its scripts "
-        "runs it.",
     )
 
 

@@ -1,6 +1,6 @@
 """Activation recomputation: less throttling of one model, more of another."""
 
-from charllm.report.claims import DEEP_FROM, RECOMPUTE
+from charllm.report.claims import DEEP_FROM, read_claims
 from charllm.reproduce.finding import (
     DURING_GEMMS,
     POINT,
@@ -20,13 +20,8 @@ over_the_step = more("clock_loss", POINT)
 def two_signs() -> Finding:
     """Recomputation and lost clock, GPT3-175B against Llama3-70B."""
     return Finding(
-        claim=RECOMPUTE,
+        claim=read_claims()["recompute"],
         configurations=_pairs(H200),
-        why="recomputation adds GEMMs, and all-reduces where tensor parallelism is wide",
-        is_thermal=True,
-        note="On deep pipelines recomputation adds GEMMs without idle time, which lowers the clock. With wide tensor "
-        "parallelism it repeats all-reduces as well, and these let the clock recover. Runs that exceed memory without "
-        "recomputation are simulated all the same.",
         readings={
             DURING_GEMMS: Reading(_pairs(H200, during_gemms), is_judged=True),
             ON_H100: Reading(_pairs(H100), is_judged=True),

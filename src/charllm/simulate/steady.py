@@ -8,8 +8,9 @@ Source: gpu/heat.py, gpu/physics.py.
 Ignores: how the sinks of one step move within it (a step is taken to be short beside their time constant).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,10 @@ MOST_PASSES = 8_000_000
 """Passes whose times are kept, on as many positions of every stage as that allows."""
 LEAST_ROUND_S = 2.0
 """Short steps are simulated several times in a round, for the governor looks back over a second."""
-SETTLED_FRACTION, AVERAGED_S, STILL_FRACTION = 5e-4, 12.0, 1e-6
-"""How long a settled step is simulated where clocks move: one round of 2 s has a standard deviation of 0.1 %."""
+SETTLED_FRACTION, STILL_FRACTION = 5e-4, 1e-6
+AVERAGED_S, KNOWN_FRACTION, MOST_AVERAGED = 12.0, 2e-4, 4096
+"""How long a settled step is simulated at least where clocks move, how well its mean is then to be known, and how many
+rounds times GPUs that may take: rounds of 2 s have a standard deviation of 0.02 to 0.3 %."""
 TOLD_K, STEEPEST = 0.2, 50.0
 """Least move of a GPU that tells how it answers to moves, and the strongest answer that is followed."""
 START_W = 500.0
@@ -278,14 +281,22 @@ def average_rounds(machine: Machine, state: Floats, settled: SimulatedStep) -> S
     clocks, square = settled.sums[:, step_loop.CLOCK_S], settled.sums[:, step_loop.CLOCK2_S]
     if np.all(square * settled.step_time_s <= (1 + STILL_FRACTION) * clocks**2):
         return settled
-    more = int(np.ceil(AVERAGED_S / (settled.step_time_s * repeats_of(machine)))) - 1
-    total = settled
-    for _ in range(more):
-        total = add_steps(total, simulate_once(machine, state, settled.sink_k), 1.0)
-    sums = total.sums.copy()
-    sums[:, list(step_loop.TOTALS)] /= 1 + more
-    return total._replace(step_time_s=total.step_time_s / (1 + more), sums=sums, averaged_from=settled.begun,
-                          averaged=1 + more)  # fmt: skip
+    least, most = AVERAGED_S / (settled.step_time_s * repeats_of(machine)), MOST_AVERAGED / len(state)
+    total, lengths = settled, [settled.step_time_s]
+    while len(lengths) < least or (1 < len(lengths) < most and _error_fraction(lengths) > KNOWN_FRACTION):
+        one = simulate_once(machine, state, settled.sink_k)
+        total = add_steps(total, one, 1.0)
+        lengths.append(one.step_time_s)
+    count, sums = len(lengths), total.sums.copy()
+    sums[:, list(step_loop.TOTALS)] /= count
+    mean_s = total.step_time_s / count
+    return total._replace(step_time_s=mean_s, sums=sums, averaged_from=settled.begun, averaged=count)
+
+
+def _error_fraction(lengths: Sequence[float]) -> float:
+    """Return the standard error of a mean over that mean; of few lengths more, whose spread may be small by chance."""
+    count = len(lengths)
+    return float(np.std(lengths, ddof=1) / np.mean(lengths)) / sqrt(count) * (1 + 2 / count)
 
 
 class Watched(NamedTuple):
@@ -338,20 +349,9 @@ def _simulate(
     state[:, [step_loop.TIME, step_loop.HOST_FREE]] = 0.0
     begun = state.copy()
     states = step_loop.GpuStates(
-        state,
-        sums,
-        machine.kind,
-        machine.knots,
-        step_loop.board_rows(machine.boards),
-        machine.resistance,
-        machine.decay,
-        series,
-        cluster_w,
-        machine.fold.weights,
-        passes,
-        watched,
-        moments,
-    )
+        state, sums, machine.kind, machine.knots, step_loop.board_rows(machine.boards), machine.resistance,
+        machine.decay, series, cluster_w, machine.fold.weights, passes, watched, moments,
+    )  # fmt: skip
     end_s = np.empty((len(machine.turns) + 1, positions))
     polling = machine.ends.rows[:, GRADIENTS, 0, POLL].tolist()
     waiting = np.array([[waiting_rows(fraction), waiting_rows(0.0)] for fraction in polling])

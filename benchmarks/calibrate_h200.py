@@ -46,7 +46,6 @@ PRIORS = {
     "kernels.split_s": 2 * MICRO,
     "kernels.launch_s": 13.5 * MICRO,
     "kernels.fill_fraction": 0.36,
-    "kernels.padding_fraction": 0.4,
     "kernels.wave_fraction": 0.5,
     "kernels.ramp": 120.0,
     "kernels.roof_power": 2.4,

@@ -25,7 +25,10 @@ import numpy as np
 
 from benchmarks.device.ab_pairs import PAIRS, AbPair, Burst, Rank, Side
 from charllm.catalog.resolve import resolve_cluster, resolve_run
+from charllm.evaluate.h200.tables import TIMELINES
+from charllm.evaluate.h200.training_cases import TRAINING
 from charllm.result.metrics import selected
+from charllm.units import MEGA
 
 METRICS = selected("step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_hz")
 WINDOW_S, DROPPED_S = 3.0, 0.75
@@ -79,8 +82,9 @@ def predict_pairs(pairs: Mapping[str, AbPair], timelines: Path | None = None) ->
 
 
 def timeline_of(folder: Path, pair: str, label: str) -> Path:
-    """Return where the timeline of one side lies."""
-    return folder / f"{pair}-{label}.json"
+    """Return where the timeline of one side lies: with the readings, where it was played before."""
+    name = f"{pair}-{label}.json"
+    return TIMELINES / name if (TIMELINES / name).exists() else folder / name
 
 
 def read_predicted(path: Path, pairs: Mapping[str, AbPair]) -> dict[tuple[str, str], float]:
@@ -174,16 +178,19 @@ def play(out: Path, pairs: Mapping[str, AbPair], timelines: Path, windows: Windo
 
 
 def read_window(out: Path, line: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what the board read in one window without its beginning; a step that fills the window is kept."""
+    """Return what the board read in a window: in whole steps but the first of several, else after its beginning."""
     from charllm.measure.marks import find_steps, read_marks
     from charllm.measure.recording import read_recording
     from charllm.measure.window import look
 
     folder, start_s, end_s = out / line["folder"], line["start_s"] + DROPPED_S, line["end_s"]
-    seen = look(read_recording(folder), 0, start_s, end_s)
-    steps = [step.end_s - step.start_s for marks in read_marks(folder).values() for step in find_steps(marks)
+    steps = [step for marks in read_marks(folder).values() for step in find_steps(marks)
              if step.start_s >= line["start_s"] and step.end_s <= end_s]  # fmt: skip
-    return {"step_time_s": float(np.mean(steps[1:] or steps)) if steps else None, "power_mean_w": seen.power_mean_w,
+    steps = steps[1:] or steps
+    if steps:
+        start_s, end_s = steps[0].start_s, steps[-1].end_s
+    seen = look(read_recording(folder), 0, start_s, end_s)
+    return {"step_time_s": (end_s - start_s) / len(steps) if steps else None, "power_mean_w": seen.power_mean_w,
             "power_peak_sensor_w": seen.power_peak_sensor_w, "clock_mean_hz": seen.clock_mean_hz}  # fmt: skip
 
 
@@ -205,6 +212,29 @@ def score(
                 rows.append({"pair": name, "change": PAIRS[name].change, "metric": metric, "standard_error": error,
                              "read": float(effects.mean()), "predicted": predicted[name, metric],
                              "A": float(first.mean()), "B": float(second.mean())})  # fmt: skip
+    return rows
+
+
+SIDE_COLUMNS = ("name", "windows", "step_time_s", "power_mean_w", "power_peak_sensor_w", "clock_mean_mhz")
+
+
+def levels(
+    windows: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], Mapping[str, float | None]]
+) -> list[dict[str, Any]]:
+    """Return what each side that was trained or emulated read, over all its windows, by the name of its case."""
+    found: dict[str, list[Mapping[str, float | None]]] = {}
+    for line in windows:
+        pair = PAIRS[line["pair"]]
+        side = pair.first if line["side"] == "A" else pair.second
+        names = [name for name, (case, _) in TRAINING.items() if case == side]
+        if names or isinstance(side, Rank):
+            found.setdefault(names[0] if names else f"{line['pair']}-{line['side']}", []).append(read(line))
+    rows = []
+    for name, every in found.items():
+        means = {metric: float(np.mean([one[metric] or np.nan for one in every])) for metric in METRICS}
+        means["power_peak_sensor_w"] = max(one["power_peak_sensor_w"] or 0.0 for one in every)
+        cells = {column: means.get(column, means["clock_mean_hz"] / MEGA) for column in SIDE_COLUMNS[2:]}
+        rows.append({"name": name, "windows": len(every), **{key: f"{value:.5g}" for key, value in cells.items()}})
     return rows
 
 
@@ -231,9 +261,11 @@ def main() -> None:
         return
     predicted = read_predicted(arguments.predicted, pairs)
     if arguments.command == "play":
-        windows = Windows(**{field: getattr(arguments, field) for field in Windows._fields})
-        play(arguments.out, pairs, arguments.timelines, windows)
-    rows = score(read_windows(arguments.out), lambda line: read_window(arguments.out, line), predicted)
+        length = Windows(**{field: getattr(arguments, field) for field in Windows._fields})
+        play(arguments.out, pairs, arguments.timelines, length)
+    windows, read = read_windows(arguments.out), lambda line: read_window(arguments.out, line)
+    rows = score(windows, read, predicted)
+    write_rows(arguments.out / "levels.csv", levels(windows, read))
     write_rows(arguments.out / "effects.csv", rows)
     for row in rows:
         print(f"{row['pair']:32s}{row['metric']:22s}read {row['read']:+.4f} +- {row['standard_error']:.4f}, "

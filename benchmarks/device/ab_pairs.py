@@ -7,7 +7,7 @@ duty cycles of a kernel, which stand for power limits that a lent GPU cannot be 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from charllm.evaluate.h200.rank_cases import paper_rank
+from charllm.evaluate.h200.rank_cases import INTERLEAVED_RANKS, paper_rank
 from charllm.evaluate.h200.training_cases import GPT, LLAMA, LORA, MOE, configured
 from charllm.gpu.shape import KernelShape
 
@@ -62,17 +62,9 @@ def _rank(model: str, rank: int, **degrees: Any) -> Rank:
 
 def _emulated() -> dict[str, AbPair]:
     """Return overlap on and off, where matrix work and where memory-bound work hides it, and shares of strategies."""
-    overlap: dict[str, tuple[str, int, dict[str, int], list[str]]] = {
-        "gpt3-tp8-pp4": ("gpt3-175b", 8, {"tp": 8, "pp": 4}, ["tp", "pp"]),
-        "gpt3-tp2-pp16": ("gpt3-175b", 8, {"tp": 2, "pp": 16}, ["tp", "pp"]),
-        "gpt3-tp4-pp8": ("gpt3-175b", 8, {"tp": 4, "pp": 8}, ["tp", "pp"]),
-        "llama3-70b-tp4-pp4": ("llama3-70b", 8, {"tp": 4, "pp": 4}, ["tp", "dp"]),
-        "llama3-8b-dp32": ("llama3-8b", 0, {}, ["dp"]),
-    }
-    found = {
-        f"{name}-overlap": AbPair("overlap", *(_rank(model, rank, overlap=axes, **degrees) for axes in ([], on)))
-        for name, (model, rank, degrees, on) in overlap.items()
-    }
+    sides = {name: Rank(request, rank) for name, (request, rank) in INTERLEAVED_RANKS.items()}
+    found = {name.removesuffix("-A"): AbPair("overlap", side, sides[name.removesuffix("A") + "B"])
+             for name, side in sides.items() if name.endswith("-A")}  # fmt: skip
     strategies: list[dict[str, Any]] = [{"tp": tp, "pp": 32 // tp, "overlap": []} for tp in (8, 2)]
     found["gpt3-tp8-pp4-tp2-pp16"] = AbPair("strategy", *(_rank("gpt3-175b", 8, **one) for one in strategies))
     halves: list[dict[str, Any]] = [{"tp": 8, "pp": 2, "overlap": []}, {"tp": 2, "pp": 8, "overlap": []}]

@@ -119,16 +119,22 @@ def _captured(step: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         step()
     # The graph knows addresses alone; the step keeps the operands behind them.
-    return lambda _keep=step: graph.replay()
+
+    def replay(_kept: Any = step) -> None:
+        graph.replay()
+
+    return replay
 
 
 def predict_case(case: Case, *, graphs: bool) -> list[dict[str, Any]]:
-    """Return what is predicted for both phases on an H200."""
+    """Return what is predicted for both phases on an H200: functions, without modules and autograd around them."""
     from dataclasses import replace
 
     from charllm.catalog.resolve import resolve_run
     from charllm.simulate.predict import predict
     from charllm.spec.generation import decode_run, prefill_run
+    from charllm.units import MICRO
+    from charllm.workload.kernel_calls import SMALL_S
 
     model: dict[str, Any] = {
         "base": "mixtral-8x7b" if case.experts else "llama3-8b", "layers": case.layers, "hidden": case.hidden,
@@ -136,7 +142,8 @@ def predict_case(case: Case, *, graphs: bool) -> list[dict[str, Any]]:
     }  # fmt: skip
     if case.experts:
         model |= {"experts": case.experts, "topk": case.topk, "expert_ffn": case.ffn}
-    framework = {"base": "pytorch-eager", "graphs": "full" if graphs else "none", "prefill_tokens": 2**20}
+    framework = {"base": "pytorch-eager", "graphs": "full" if graphs else "none", "prefill_tokens": 2**20,
+                 "launch_us": SMALL_S / MICRO}  # fmt: skip
     run = resolve_run({
         "model": model, "cluster": "h200x1", "framework": framework, "parallelism": {"schedule": "forward-only"},
         "training": {"global_batch_size": case.batch, "micro_batch_size": 1, "seq_length": case.prompt},

@@ -143,7 +143,11 @@ def _captured(body: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         body()
     # The graph knows addresses alone; the body keeps the operands behind them.
-    return lambda _keep=body: graph.replay()
+
+    def replay(_kept: Any = body) -> None:
+        graph.replay()
+
+    return replay
 
 
 def _with_transfer(loop: Loop, kernels: list[Callable[[], Any]]) -> Callable[[], Any]:

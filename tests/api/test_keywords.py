@@ -31,7 +31,7 @@ from tests.api.tiny import MODEL, RUN, SPARSE, flags_of
 
 PRINTED = {"--help", "--json", "--csv", "--full", "--plots", "--plot"}
 NO_KEYWORD = {
-    "simulate": {*PRINTED, "--no-sp", "--full"},
+    "simulate": {"--explain", *PRINTED, "--no-sp", "--full"},
     "sweep": PRINTED,
     "emulate": {*PRINTED, "--no-sp", "--print-timeline", "--predict"},
     "measure": {"--help", "--no-sp", "--submit-only"},

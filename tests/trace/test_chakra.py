@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from charllm.trace.chakra import read_chakra
-from charllm.trace.open import read_rank_trace
+from charllm.trace.open import read_traces
 from charllm.trace.run import read_run
 
 
@@ -45,7 +45,7 @@ def protobuf() -> bytes:
 def test_nodes_run_after_those_they_depend_on(tmp_path: Path) -> None:
     path = tmp_path / "chakra.0.et"
     path.write_bytes(protobuf())
-    trace = read_rank_trace(path)
+    (trace,) = read_traces(path)
     assert [round(start * 1e6) for start in trace.events.start_s] == [0, 300, 500]
     assert (trace.collectives[0].name, trace.collectives[0].in_elements) == ("all_reduce", 4096)
     assert "nodes have no start" in trace.warnings[0]
@@ -60,7 +60,7 @@ def test_json_holds_the_same_nodes(tmp_path: Path) -> None:
     ]
     path = tmp_path / "chakra.0.json"
     path.write_text(json.dumps({"workload_graph": nodes, "ngpus": 8}))
-    assert np.allclose(read_rank_trace(path).events.start_s, [0, 300e-6])
+    assert np.allclose(read_traces(path)[0].events.start_s, [0, 300e-6])
 
 
 def test_a_file_that_ends_inside_a_node_keeps_those_before(tmp_path: Path) -> None:

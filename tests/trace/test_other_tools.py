@@ -9,7 +9,7 @@ import pytest
 
 from charllm.cli import main
 from charllm.errors import SpecError
-from charllm.trace.run import TracedRun, read_run
+from charllm.trace.run import TracedRank, TracedRun, read_run
 
 GEMM, REDUCE = "nvjet_hsh_256x128", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 MS = 1_000_000
@@ -75,6 +75,10 @@ def rocprof_json(path: Path) -> Path:
 
 def seconds(run: TracedRun) -> dict[str, float]:
     (rank,) = run.ranks
+    return seconds_of(rank)
+
+
+def seconds_of(rank: TracedRank) -> dict[str, float]:
     found: dict[str, float] = {}
     for number, work in enumerate(rank.activity.works):
         own = rank.activity.work == number
@@ -95,16 +99,20 @@ def test_ranges_of_nvtx_are_steps(tmp_path: Path) -> None:
     assert [window.seconds for window in rank.windows] == pytest.approx([0.010, 0.009], rel=1e-6)
 
 
-def test_of_a_report_of_several_gpus_the_busiest_is_shown_and_said(tmp_path: Path) -> None:
+def test_each_gpu_of_a_report_is_a_rank_with_its_own_launches(tmp_path: Path) -> None:
     run = read_run([nsight(tmp_path / "a.sqlite", gpus=2)])
-    assert seconds(run)["all_reduce"] == pytest.approx(0.004)
-    assert any("2 GPUs; the busiest, 0" in warning for warning in run.warnings)
+    assert [rank.rank for rank in run.ranks] == [0, 1]
+    for rank, exchanged_s in zip(run.ranks, (0.004, 0.002), strict=True):
+        assert seconds_of(rank)["all_reduce"] == pytest.approx(exchanged_s)
+        assert (rank.activity.call >= 0).all()
+        assert len(rank.windows) == 2
+    assert "a.sqlite: 2 GPUs, counted as ranks 0 to 1" in run.warnings
 
 
 def test_what_is_not_read_is_named_with_what_converts_it(tmp_path: Path) -> None:
     files = {
         "a.nsys-rep": (b"\x00\x01", "nsys export --type sqlite a.nsys-rep"),
-        "host.xplane.pb": (b"\x0a\x05", "XPlane.*trace.json.gz"),
+        "host.xplane.pb": (b"\x0a\x05", "a whole XPlane"),
         "a.pftrace": (b"\x0a\x05", "traceconv json"),
         "snapshot.pickle": (pickle.dumps({"segments": []}), "pickle.*_memory_viz"),
     }

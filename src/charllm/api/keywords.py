@@ -23,7 +23,7 @@ from charllm.result.store import load_run
 from charllm.spec.request import Table, as_table, merge, nest, parse_layer_split, parse_recompute, read_toml
 
 if TYPE_CHECKING:
-    from charllm.spec.readers import Reading
+    from charllm.spec.readers import Inputs, Reading
 
 File = str | os.PathLike[str]
 Named = str | os.PathLike[str] | Mapping[str, Any]
@@ -143,13 +143,28 @@ def build_request(spec: Spec | None, words: Mapping[str, Any]) -> Table:
     return complete_request(reading, merged, allow_unmodelled=bool(given.get("allow_unmodelled")))
 
 
+def changes_of(spec: Spec | None, words: Mapping[str, Any]) -> Table:
+    """Return what a spec, keywords and dotted fields say, without the foreign file below them."""
+    given = {word: _plain(value, word) for word, value in words.items() if value is not None}
+    changes = _changes(given)
+    return changes if spec is None else merge(_read_spec(spec, changes), changes)
+
+
 def _read_foreign(given: Mapping[str, Any]) -> Reading | None:
     """Read the foreign file, a script with its positional arguments and its environment."""
-    if "from_" not in given:
-        return None
-    from charllm.spec.readers import Inputs, read_foreign
+    from charllm.spec.readers import read_foreign
 
-    words, environment = given.get("args"), as_table(given.get("env", {}), "env")
+    file = foreign_file(given)
+    return None if file is None else read_foreign(*file)
+
+
+def foreign_file(given: Mapping[str, Any]) -> tuple[str, Inputs] | None:
+    """Return the foreign file that is asked for, and what a script of it is given."""
+    if given.get("from_") is None:
+        return None
+    from charllm.spec.readers import Inputs
+
+    words, environment = given.get("args"), as_table(given.get("env") or {}, "env")
     try:
         args = shlex.split(words) if isinstance(words, str) else words
     except ValueError:
@@ -159,7 +174,7 @@ def _read_foreign(given: Mapping[str, Any]) -> Reading | None:
     if not all(isinstance(value, str) for value in environment.values()):
         raise SpecError("env", environment, "a text for each variable")
     inputs = Inputs(None if args is None else tuple(args), environment)
-    return read_foreign(str(as_path(given["from_"], "from_")), inputs)
+    return str(as_path(given["from_"], "from_")), inputs
 
 
 def _check_words(given: Mapping[str, Any]) -> None:

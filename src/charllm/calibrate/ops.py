@@ -66,7 +66,7 @@ SPREADS = {
 KERNEL_FIELDS = (
     "matrix_fraction", "fp8_fraction", "grouped_fraction", "grouped_ramp", "grouped_s", "grouped_roof_power",
     "grouped_memory_fraction", "ramp", "gap_s", "queued_gap_s", "stream_gap_s", "roof_power",
-    "wave_fraction", "fill_fraction", "padding_fraction", "reread_factor", "split_s", "memory_fraction",
+    "wave_fraction", "fill_fraction", "reread_factor", "split_s", "memory_fraction",
     "cache_fraction", "attention_fraction", "attention_backward_fraction", "attention_ramp",
     "attention_backward_ramp", "flash2_fraction", "flash2_backward_fraction", "tile_ramp", "softmax_ramp", "launch_s",
 )  # fmt: skip

@@ -20,7 +20,7 @@ def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool
         if not allow_unmodelled:
             raise _refusal(reading)
         notes += [f"not modelled, left out: {setting.shown()}" for setting in reading.unmodelled]
-    if reading.model_id and "model" not in request:
+    if reading.model_id and not _names_model(request.get("model")):
         request = _with_named_model(reading.model_id, request)
         named = {"model": f"--model NAME or --model config.json (the file names {reading.model_id})"}
         reading = replace(reading, missing={**reading.missing, **named})
@@ -32,13 +32,19 @@ def complete_request(reading: Reading, request: Table, *, allow_unmodelled: bool
     return {**request, NOTES: [*request.get(NOTES, ()), *notes, *sized]}
 
 
+def _names_model(model: Any) -> bool:
+    """Tell a model, or its name, from what a file adds to the model that it names."""
+    return isinstance(model, str) or (isinstance(model, Mapping) and bool({"base", "layers"} & model.keys()))
+
+
 def _with_named_model(named: str, request: Table) -> Table:
     """Take the catalog's model for a repository such as ``meta-llama/Llama-3.1-8B-Instruct``, where there is one."""
     name = _VARIANT.sub("", named.rstrip("/").rpartition("/")[2])
     found = find_name("models", name)
     if found is None:
         return request
-    return {**request, "model": found, NOTES: [*request.get(NOTES, ()), f"model {found} stands for {named}"]}
+    named_model = merge(found, request["model"]) if "model" in request else found
+    return {**request, "model": named_model, NOTES: [*request.get(NOTES, ()), f"model {found} stands for {named}"]}
 
 
 _VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|hf|bnb-4bit|v0\.\d|\d{4}|unsloth)\b.*$", re.IGNORECASE)
@@ -57,6 +63,8 @@ def _refusal(reading: Reading) -> SpecError:
 def _is_given(request: Mapping[str, Any], field: str) -> bool:
     part, _, key = field.partition(".")
     table = request.get(part)
+    if field == "model":
+        return _names_model(table)
     # A name stands for a whole model or cluster.
     return table is not None and (not key or not isinstance(table, Mapping) or key in table or "base" in table)
 

@@ -9,9 +9,9 @@ import sys
 from textwrap import shorten
 
 from charllm.cli.flags import add_flags, given
-from charllm.cli.output import add_format_flags, add_full_flag, show
+from charllm.cli.output import add_format_flags, add_full_flag, print_as, show
 from charllm.cli.plots import add_plot_flags, draw_simulation, wants_plots
-from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.cli.spec_flags import add_spec_flags, keywords_from, request_from
 from charllm.errors import DoesNotFit
 from charllm.report.tables import to_csv
 from charllm.simulate.settings import SimulateSettings
@@ -23,6 +23,7 @@ EXAMPLES = (
     "charllm simulate --model mixtral-8x7b --cluster h200x32 --ep 8 --power-cap 500 --inlet 32 --json",
     "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --plots",
     "charllm simulate --model llama3-8b --cluster h100x8 --fsdp --framework fsdp --csv",
+    "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --explain",
     "charllm simulate --model llama3-8b --cluster h100x8 --tp 2 --set conditions.weak_gpus=[3] --report weak.html",
 )
 
@@ -33,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, SimulateSettings)
     add_format_flags(parser, table="a row for each GPU")
     add_full_flag(parser)
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="simulate nothing: list every setting and where it comes from (line of the file, flag, profile, default)",
+    )
     add_plot_flags(parser)
 
 
@@ -42,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     from charllm.report.run import render_answer, render_run
     from charllm.result.answers import ONLY_MEMORY
 
+    if arguments.explain:
+        return _explain(arguments)
     settings = read_keywords(SimulateSettings, given(arguments, SimulateSettings))
     _spec, found, messages = run_simulation(request_from(arguments), settings)
     result = found.result
@@ -60,4 +68,23 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
     if not result.metrics.fits and not settings.ignore_memory:
         return DoesNotFit.exit_code
+    return 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from charllm.api.explain import explain_settings
+    from charllm.report.tables import render_table
+
+    rows = explain_settings(arguments.spec, keywords_from(arguments))
+    print_as(
+        arguments,
+        rows,
+        lambda: render_table(
+            "Where each setting comes from",
+            ("setting", "value", "from"),
+            [tuple(row.values()) for row in rows],
+            drop=(),
+        ),
+        lambda: rows,
+    )
     return 0

@@ -39,6 +39,8 @@ FP32_FRACTION = 0.76
 """Measured: rate of a product in 32 bits over the GPU's peak outside matrix units (47.8 of 66.9 TFLOP/s)."""
 BEST_WIDTHS, FLASH2_WIDTHS = (64, 128, 192, 256), (32, 64, 96, 128, 160, 192, 256)
 """Head widths that attention kernels have; others are padded (80 and 96 take as long as 128 in cuDNN)."""
+QUERY_ROWS = 64
+"""Published: rows of a tile of attention over a cache, in which the queries that share a key head lie."""
 FLASH2_ENERGIES = (1.4, 1.2)
 """Measured: energy of an operation of FlashAttention-2 over the best kernel's, forward and backward."""
 
@@ -110,6 +112,8 @@ def flop_j(gpu: Gpu, shape: KernelShape) -> float:
     narrow = NARROW.get(shape.precision)
     if _misaligned(shape):
         return MISALIGNED_ENERGY * power.flop_j
+    if shape.kind == "cached_attention":
+        return power.flop_j * (1 + _padded_queries(shape) / 2)
     if shape.kind.startswith("attention"):
         own = 1.0 if shape.variant == "best" else FLASH2_ENERGIES[shape.kind == "attention_backward"]
         return own * power.flop_j * padded_width(shape) / shape.dims[4]
@@ -118,6 +122,16 @@ def flop_j(gpu: Gpu, shape: KernelShape) -> float:
     if shape.precision in ("fp32", "tf32"):
         return power.fp32_flop_j if shape.precision == "fp32" else 2.0 * power.flop_j
     return {"fp8": power.fp8_flop_j, "fp4": power.fp4_flop_j}.get(narrow or "", power.flop_j)
+
+
+def _padded_queries(shape: KernelShape) -> float:
+    """Return the rows that fill up a tile, over the queries that share a key head.
+
+    Their scores are zero, which switches nothing, but their probabilities are equal and multiply every value: half of
+    the operations (the rows a tile has: FlashAttention-2 and -3, flash_fwd_launch_template.h).
+    """
+    queries = max(1.0, shape.dims[1] / shape.dims[2])
+    return -(-queries // QUERY_ROWS) * QUERY_ROWS / queries - 1
 
 
 def attention_slowness(gpu: Gpu, shape: KernelShape) -> float:

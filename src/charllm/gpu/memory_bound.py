@@ -43,7 +43,7 @@ class StreamKind(NamedTuple):
 WIDTHS = (1024.0, 2048.0, 4096.0, 8192.0, 12288.0)
 STREAMS = {
     "copy": StreamKind(4, 1.0, 0.0),
-    "add": StreamKind(6, 1.0, 0.0),
+    "add": StreamKind(6, 1.0, 2.4),
     "gelu": StreamKind(4, 0.848, 15.1),
     "gelu_backward": StreamKind(6, 0.937, 20.4),
     "silu": StreamKind(4, 0.898, 12),
@@ -88,7 +88,8 @@ STREAMS = {
 """Measured: rates and instructions of PyTorch's own kernels. strided: views whose rows are apart, and broadcasts.
 outer_product, scaled_rows: a column times a row, and a matrix times one of them, in fp32. convolution,
 scan: those of Mamba-2 (evaluate/h200/readings/mamba_mixer.csv), their instructions assumed.
-tiny: a kernel on a few numbers, which takes as long as it takes to start."""
+tiny: a kernel on a few numbers, which takes as long as it takes to start. add: draws 42 to 57 W more than a copy on
+each of four boards (ops, readings, single_kernels and memory_loops.csv)."""
 
 
 NORMS = ("norm", "norm_backward", "rmsnorm", "rmsnorm_backward")

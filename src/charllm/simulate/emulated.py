@@ -44,7 +44,8 @@ LAUNCH_S = 8 * MICRO
 """Measured: host time to launch a kernel in eager PyTorch, read as the pace of kernels shorter than it."""
 HIDDEN_START_S = 63 * MICRO
 """Measured: what compute loses to each transfer beside it, beyond contention, on 42 emulated ranks (+- 13 us). It is of
-the emulator's streams: published dense step times would err 4.0 instead of 3.7 % if simulated transfers took it."""
+the emulator's streams, which launch both at once: a product whose blocks come first holds the transfer back
+(evaluate/h200/readings/small_loops.csv)."""
 LONGEST_S, LONGEST_KERNELS_S = 600.0, 300.0
 """Of a prediction, and of the kernels of a step."""
 

@@ -64,7 +64,6 @@ class Kernels:
     roof_power: float = number("Exponent that joins arithmetic and memory limits.", 1, 10, 2.45)
     wave_fraction: float = number("Share of the last, partial wave of tiles that is lost.", 0, 1, 0.49)
     fill_fraction: float = number("Largest gain in rate per multiprocessor when only some are busy.", 0, 1, 0.36)
-    padding_fraction: float = number("Energy of padding in tiles relative to values.", 0, 1, 0.34)
     reread_factor: float = number("Multiplier on tile re-read traffic.", 0, 10, 1.54)
     split_s: float = number("Time to add up the parts of a GEMM that is split in depth.", 0, 1e-3, 1.7e-6)
     memory_fraction: float = number("Share of the memory's peak bandwidth that copies reach.", 0.1, 1, 0.9)

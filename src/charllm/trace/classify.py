@@ -14,7 +14,17 @@ import numpy as np
 from charllm.arrays import Bools, Ints
 from charllm.trace.activity import Activity, Work, communication
 from charllm.trace.axes import Axis, complete, only_group
-from charllm.trace.classes import COMMUNICATION, COMPUTE, HOST, MEMORY, UNKNOWN, Classes, communication_kind
+from charllm.trace.classes import (
+    COMMUNICATION,
+    COMPUTE,
+    HOST,
+    MEMORY,
+    SEND_RECV,
+    UNKNOWN,
+    Classes,
+    communication_kind,
+)
+from charllm.trace.collective_kinds import KINDS
 from charllm.trace.event_columns import Numbered
 from charllm.trace.events import (
     DEVICE_KINDS,
@@ -37,6 +47,8 @@ PEER_COPY = "PtoP"
 BACKEND_RANGES = ("nccl:", "gloo:", "rccl:", "ucc:", "mpi:")
 """How the ranges that backends open around a collective begin."""
 NOT_KNOWN = Work(UNKNOWN, COMPUTE)
+AXES = ("tp", "pp", "dp", "ep", "cp")
+COLLECTIVES = (*KINDS.values(), SEND_RECV, "collective_permute", "peer_copy", "other communication")
 Works = Numbered[Work]
 
 
@@ -72,8 +84,23 @@ def _by_name(trace: RankTrace, rows: Ints, works: Works, classes: Classes) -> Co
     """Return the class that each event's kind and name say; every different name is looked up once."""
     pairs = np.stack([trace.events.kind[rows].astype(np.int64), trace.events.name[rows]], axis=1)
     different, place = np.unique(pairs, axis=0, return_inverse=True)
-    codes = [works[_named(kind, trace.names[name], classes)] for kind, name in different.tolist()]
+    codes = [
+        works[
+            _stated(told) if (told := trace.told.get(trace.names[name])) else _named(kind, trace.names[name], classes)
+        ]
+        for kind, name in different.tolist()
+    ]
     return np.array(codes, dtype=np.int32)[place.reshape(-1)]
+
+
+def _stated(told: str) -> Work:
+    """Return a class that a file states: ``gemm``, or a collective and its axis, ``tp all_gather``."""
+    axis, _, kind = told.partition(" ")
+    if axis in AXES and kind:
+        return communication(communication_kind(kind), axis)
+    if communication_kind(told) in COLLECTIVES:
+        return communication(communication_kind(told), None)
+    return Work(told, MEMORY if told in ("memcpy", "memset") else COMPUTE)
 
 
 def _named(kind: int, name: str, classes: Classes) -> Work:

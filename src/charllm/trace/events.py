@@ -7,7 +7,8 @@ event does not have is NONE in its column. Times are seconds from `trace.origin_
 (since 1970), which places several ranks, and telemetry, on one axis.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ class RankTrace:
 
     path: Path
     source: str
-    """kineto, execution trace or chakra."""
+    """The tool or form it is of: kineto, chakra, nsight systems, xplane ..."""
     rank: int
     world_size: int | None
     backend: str
@@ -116,6 +117,8 @@ class RankTrace:
     """What could not be read, or looks wrong."""
     whole: bool = True
     """Whether all of its time was kept: a trace of too many events is read up to a moment."""
+    told: Mapping[str, str] = field(default_factory=dict)
+    """Classes of names that the file itself states: those of XLA's operations, of a simulated step."""
 
     def matches(self, *kinds: int) -> Bools:
         """Mark the events of some kinds."""

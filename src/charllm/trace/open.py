@@ -1,7 +1,6 @@
-"""Any trace of one rank, by what its file holds: a profiler's trace, Chakra, or an execution trace."""
+"""Any trace, by what its file holds: a profiler's trace, a picture, Chakra, or an execution trace."""
 
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,33 +11,41 @@ from charllm.trace.events import DTYPES, Events, RankTrace
 from charllm.trace.json_events import GZIP_MAGIC, GZIP_WINDOW
 from charllm.trace.kineto import rank_of_file, read_kineto
 from charllm.trace.other_tools import is_nsight, is_rocprof, name_unread, read_nsight, read_rocprof
+from charllm.trace.perfetto import PERFETTO_SUFFIXES, read_chrome_picture, read_perfetto
+from charllm.trace.xplane import is_xplane, read_xplane
 
 HEAD_BYTES = 1 << 16
 EXECUTION_TRACE = "execution trace"
 """Source of a trace that has collectives, and no times."""
 
 
-def read_rank_trace(path: Path) -> RankTrace:
-    """Read one file, whatever of these formats it is in."""
-    return _reader_of(path)(path)
-
-
-def _reader_of(path: Path) -> Callable[[Path], RankTrace]:
+def read_traces(path: Path) -> list[RankTrace]:
+    """Read one file, whatever of these formats it is in: a trace for each GPU that it holds."""
     head = _head(path)
     if b'"traceEvents"' in head:
-        return read_kineto
+        return _chrome(path)
     if is_nsight(head):
-        return read_nsight
+        return read_nsight(path)
     if is_rocprof(path, head):
-        return read_rocprof
+        return read_rocprof(path)
     if b'"workload_graph"' in head or path.suffix == ".et":
-        return read_chakra
+        return [read_chakra(path)]
     if b'"schema"' in head and b'"nodes"' in head:
-        return _without_times
+        return [_without_times(path)]
+    if is_xplane(path, head):
+        return read_xplane(path)
+    if path.suffix in PERFETTO_SUFFIXES or (head[:1] == b"\x0a" and head.strip()[:1] not in (b"{", b"[")):
+        return read_perfetto(path)
     unread = name_unread(path, head)
     if unread is not None:
         raise SpecError("TRACE", f"{path}, {unread.name}", f"a trace that is read here: {unread.command}")
-    return read_kineto
+    return _chrome(path)
+
+
+def _chrome(path: Path) -> list[RankTrace]:
+    """Read a Chrome trace: of torch's profiler, or else a picture."""
+    trace = read_kineto(path)
+    return (read_chrome_picture(path) if not trace.events.size else []) or [trace]
 
 
 def _without_times(path: Path) -> RankTrace:

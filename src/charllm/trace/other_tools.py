@@ -2,25 +2,23 @@
 
 What cannot be read is named, with the command that turns it into something that can.
 Source: docs.nvidia.com/nsight-systems, "SQLite Schema Reference"; rocm.docs.amd.com, "Using rocprofv3".
-Ignores: all GPUs of a file but the busiest; counters; API calls of HIP.
+Ignores: counters; API calls of HIP.
 """
 
 import csv
+import gzip
 import json
 import sqlite3
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
-from charllm.trace.event_columns import MOST_EVENTS, Columns
-from charllm.trace.event_fields import convert_event
+from charllm.trace.event_columns import MOST_EVENTS
 from charllm.trace.events import RankTrace
-from charllm.units import MICRO, NANO
+from charllm.trace.tool_events import NO_ID, Event, build_traces, device_event, host_event
 
-Event = dict[str, Any]
-BATCH = 10_000
 NVTX_RANGES = (59, 60)
 """Push and pop; start and end."""
 COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
@@ -37,15 +35,10 @@ class Unread(NamedTuple):
 
 def name_unread(path: Path, head: bytes) -> Unread | None:
     """Return which tool wrote a file that cannot be read here; None for what is not known."""
-    suffixes = "".join(path.suffixes[-2:]).lower()
     if path.suffix == ".nsys-rep" or path.suffix == ".qdrep":
         return Unread("a report of Nsight Systems", f"nsys export --type sqlite {path.name}")
     if path.suffix == ".ncu-rep":
         return Unread("a report of Nsight Compute, without times of a step", "nsys profile, then nsys export")
-    if suffixes.endswith((".xplane.pb", ".xplane.pb.gz")):
-        return Unread("an XPlane of JAX or TensorFlow", "use trace.json.gz beside it, or xprof's trace_viewer tool")
-    if path.suffix in (".pftrace", ".perfetto-trace") or b"perfetto" in head[:4096] or head[:1] == b"\x0a":
-        return Unread("a protobuf of Perfetto", f"traceconv json {path.name} trace.json (perfetto.dev/docs)")
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         told = "a pickle, such as a memory snapshot of PyTorch: pickles run code when they are opened"
         return Unread(told, "python -m torch.cuda._memory_viz trace_plot SNAPSHOT, where it is trusted")
@@ -62,12 +55,12 @@ def is_rocprof(path: Path, head: bytes) -> bool:
     return b'"rocprofiler-sdk-tool"' in head or (path.suffix == ".csv" and b"Start_Timestamp" in head[:2000])
 
 
-def read_nsight(path: Path) -> RankTrace:
-    """Read the SQLite export of Nsight Systems."""
+def read_nsight(path: Path) -> list[RankTrace]:
+    """Read the SQLite export of Nsight Systems, a trace for each GPU."""
     try:
         with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True) as database:
-            return _build(path, "nsight systems", _nsight_events(path, database))
-    except sqlite3.Error as error:
+            return build_traces(path, "nsight systems", _nsight_events(path, database))
+    except (sqlite3.Error, TypeError) as error:
         raise SpecError("TRACE", str(path), f"an export of Nsight Systems ({error})") from None
 
 
@@ -80,40 +73,47 @@ def _nsight_events(path: Path, database: sqlite3.Connection) -> Iterator[Event]:
         expected = "an export with kernels (table CUPTI_ACTIVITY_KIND_KERNEL): nsys profile --trace cuda,nvtx"
         raise SpecError("TRACE", str(path), expected)
     texts = dict(database.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
-    kernels = "SELECT start, end, deviceId, streamId, correlationId, demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL"
-    for start, end, device, stream, correlation, name in _rows(database, kernels):
-        yield _device("kernel", str(texts.get(name, name)), start, end, device, stream, correlation)
-    if "CUPTI_ACTIVITY_KIND_MEMCPY" in tables:
-        copies = "SELECT start, end, deviceId, streamId, correlationId, copyKind FROM CUPTI_ACTIVITY_KIND_MEMCPY"
-        for start, end, device, stream, correlation, kind in _rows(database, copies):
-            name = f"Memcpy {COPY_KINDS.get(kind, '')}".strip()
-            yield _device("gpu_memcpy", name, start, end, device, stream, correlation)
-    if "CUPTI_ACTIVITY_KIND_MEMSET" in tables:
-        fills = "SELECT start, end, deviceId, streamId, correlationId FROM CUPTI_ACTIVITY_KIND_MEMSET"
-        for start, end, device, stream, correlation in _rows(database, fills):
-            yield _device("gpu_memset", "Memset", start, end, device, stream, correlation)
+    for kind, table, name_of in (
+        ("kernel", "CUPTI_ACTIVITY_KIND_KERNEL", "demangledName"),
+        ("gpu_memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind"),
+        ("gpu_memset", "CUPTI_ACTIVITY_KIND_MEMSET", "0"),
+    ):
+        if table not in tables:
+            continue
+        process = "globalPid >> 24" if "globalPid" in _columns(database, table) else "NULL"
+        query = f"SELECT start, end, deviceId, streamId, correlationId, {process}, {name_of} FROM {table}"
+        for start, end, device, stream, correlation, of, name in _rows(database, query):
+            shown = f"Memcpy {COPY_KINDS.get(name, '')}".strip() if kind == "gpu_memcpy" else "Memset"
+            shown = str(texts.get(name, name)) if kind == "kernel" else shown
+            yield device_event(kind, shown, start, end - start, device, stream, correlation, of)
+    process = "globalTid >> 24" if "globalPid" in _columns(database, "CUPTI_ACTIVITY_KIND_KERNEL") else "NULL"
     if "CUPTI_ACTIVITY_KIND_RUNTIME" in tables:
-        calls = "SELECT start, end, globalTid, correlationId, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-        for start, end, thread, correlation, name in _rows(database, calls):
-            args = {"correlation": correlation}
-            yield _host("cuda_runtime", str(texts.get(name, name)).split("_v")[0], start, end, thread, args)
+        calls = f"SELECT start, end, globalTid, correlationId, {process}, nameId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+        for start, end, thread, correlation, of, name in _rows(database, calls):
+            shown = str(texts.get(name, name)).split("_v")[0]
+            yield host_event("cuda_runtime", shown, start, end - start, thread, correlation, of)
     if "NVTX_EVENTS" in tables:
         ranges = (
-            "SELECT start, end, globalTid, text, textId FROM NVTX_EVENTS "
+            f"SELECT start, end, globalTid, {process}, text, textId FROM NVTX_EVENTS "
             f"WHERE eventType IN ({', '.join(map(str, NVTX_RANGES))}) AND end IS NOT NULL"
         )
-        for start, end, thread, text, number in _rows(database, ranges):
-            yield _host("user_annotation", str(text or texts.get(number, "")), start, end, thread, {})
+        for start, end, thread, of, text, number in _rows(database, ranges):
+            shown = str(text or texts.get(number, ""))
+            yield host_event("user_annotation", shown, start, end - start, thread, process=of)
+
+
+def _columns(database: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
 
 
 def _rows(database: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     yield from database.execute(f"{query} LIMIT {MOST_EVENTS}")
 
 
-def read_rocprof(path: Path) -> RankTrace:
-    """Read the kernels and copies that rocprofv3 wrote."""
+def read_rocprof(path: Path) -> list[RankTrace]:
+    """Read the kernels and copies that rocprofv3 wrote, a trace for each GPU."""
     reader: Callable[[Path], Iterator[Event]] = _rocprof_csv if path.suffix == ".csv" else _rocprof_json
-    return _build(path, "rocprofv3", reader(path))
+    return build_traces(path, "rocprofv3", reader(path))
 
 
 def _rocprof_csv(path: Path) -> Iterator[Event]:
@@ -129,7 +129,8 @@ def _rocprof_csv(path: Path) -> Iterator[Event]:
             device = _agent(row.get("Agent_Id") or row.get("Destination_Agent_Id"))
             stream = _whole(row.get("Stream_Id") or row.get("Queue_Id"))
             if start is not None and end is not None:
-                yield _device(kind, name, start, end, device, stream or 0, _whole(row.get("Correlation_Id")) or -1)
+                correlation = _whole(row.get("Correlation_Id")) or NO_ID
+                yield device_event(kind, name, start, end - start, device, stream or 0, correlation)
 
 
 def _agent(text: str | None) -> int:
@@ -145,10 +146,15 @@ def _whole(value: Any) -> int | None:
 
 
 def _rocprof_json(path: Path) -> Iterator[Event]:
-    if path.stat().st_size > LARGEST_JSON_BYTES:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(LARGEST_JSON_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SpecError("TRACE", str(path), f"a whole file of rocprofv3 --output-format json ({error})") from None
+    if len(data) > LARGEST_JSON_BYTES:
         raise SpecError("TRACE", str(path), f"at most {LARGEST_JSON_BYTES} bytes of JSON; CSV may be larger")
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(data)
         tools = document["rocprofiler-sdk-tool"]
         for tool in tools if isinstance(tools, list) else [tools]:
             yield from _rocprof_tool(tool)
@@ -172,43 +178,9 @@ def _rocprof_tool(tool: Mapping[str, Any]) -> Iterator[Event]:
         stream = one.get("stream_id", info.get("queue_id", {})).get("handle", 0)
         correlation = _whole(one.get("correlation_id", {}).get("internal"))
         device = numbers.get(handle, handle)
-        yield _device("kernel", name, one["start_timestamp"], one["end_timestamp"], device, stream, correlation or -1)
+        start, end = one["start_timestamp"], one["end_timestamp"]
+        yield device_event("kernel", name, start, end - start, device, stream, correlation or NO_ID)
     for one in records.get("memory_copy", []):
         device = numbers.get(one.get("dst_agent_id", {}).get("handle"), 0)
-        yield _device("gpu_memcpy", "Memcpy", one["start_timestamp"], one["end_timestamp"], device, 0, -1)
-
-
-def _device(kind: str, name: str, start: int, end: int, device: Any, stream: Any, correlation: Any) -> Event:
-    args = {"device": device, "stream": stream, "correlation": correlation}
-    return {"ph": "X", "cat": kind, "name": name, "pid": device, "tid": stream, **_times(start, end), "args": args}
-
-
-def _host(kind: str, name: str, start: int, end: int, thread: Any, args: dict[str, Any]) -> Event:
-    return {"ph": "X", "cat": kind, "name": name, "pid": "host", "tid": thread, **_times(start, end), "args": args}
-
-
-def _times(start: int, end: int) -> dict[str, float]:
-    return {"ts": start * (NANO / MICRO), "dur": (end - start) * (NANO / MICRO)}
-
-
-def _build(path: Path, source: str, events: Iterable[Event]) -> RankTrace:
-    """Collect events into columns; of several GPUs the busiest is kept."""
-    from charllm.trace.kineto import rank_of_file
-
-    listed = list(events)
-    busy_us: dict[Any, float] = defaultdict(float)
-    for event in listed:
-        if event["cat"] == "kernel":
-            busy_us[event["pid"]] += event["dur"]
-    shown = max(busy_us, key=lambda device: busy_us[device], default=None)
-    kept = [event for event in listed if event["pid"] in ("host", shown)]
-    columns = Columns()
-    for start in range(0, len(kept), BATCH):
-        columns.add([convert_event(event) for event in kept[start : start + BATCH]])
-    origin_ns, found = columns.finish(0)
-    told = f"{path.name}: {len(busy_us)} GPUs; the busiest, {shown}, is shown"
-    return RankTrace(
-        path=path, source=source, rank=rank_of_file(path), world_size=None, backend="", device_names=(), groups=(),
-        origin_ns=origin_ns, events=found, names=columns.names.texts(), threads=columns.threads.texts(),
-        collectives=columns.collectives.texts(), warnings=(told,) if len(busy_us) > 1 else (), whole=True,
-    )  # fmt: skip
+        start, end = one["start_timestamp"], one["end_timestamp"]
+        yield device_event("gpu_memcpy", "Memcpy", start, end - start, device, 0, NO_ID)

@@ -1,8 +1,9 @@
-"""Just enough of protobuf's wire format to read Chakra traces: messages one after another, each after its length.
+"""Just enough of protobuf's wire format to read traces: messages one after another, each after its length.
 
 Source: protobuf.dev/programming-guides/encoding. A message is a list of fields: number, and an integer or bytes.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import IO
 
@@ -77,3 +78,14 @@ def unpack_numbers(value: int | bytes) -> list[int]:
         number, at = _varint(value, at)
         numbers.append(number)
     return numbers
+
+
+def text_of(fields: Fields, number: int) -> str:
+    """Return the last text of a field; empty where there is none."""
+    found = [value for name, value in fields if name == number and isinstance(value, bytes)]
+    return found[-1].decode("utf-8", "replace") if found else ""
+
+
+def double_of(data: bytes) -> float:
+    """Return a number of eight bytes."""
+    return float(struct.unpack("<d", data)[0]) if len(data) == 8 else float("nan")

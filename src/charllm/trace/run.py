@@ -15,11 +15,14 @@ from charllm.trace.classes import Classes, read_classes
 from charllm.trace.classify import classify
 from charllm.trace.events import Group, RankTrace
 from charllm.trace.execution_arguments import join_arguments
-from charllm.trace.open import EXECUTION_TRACE, read_rank_trace
+from charllm.trace.open import EXECUTION_TRACE, read_traces
 from charllm.trace.steps import Window, find_steps
 from charllm.tracking import Track, untracked
 
-SUFFIXES = (".json", ".json.gz", ".et")
+SUFFIXES = (
+    ".json", ".json.gz", ".et", ".xplane.pb", ".xplane.pb.gz", ".pftrace", ".perfetto-trace", ".sqlite",
+    "_kernel_trace.csv",
+)  # fmt: skip
 SHOWN_RANKS = 8
 
 
@@ -53,7 +56,7 @@ def read_run(
 ) -> TracedRun:
     """Read the traces of a run from files and folders, a file a rank; `track` may show how far it is."""
     found, table = list(trace_files(paths)), read_classes(classes)
-    traces = [read_rank_trace(path) for path in track(iter(found), len(found), "traces")]
+    traces = [one for path in track(iter(found), len(found), "traces") for one in read_traces(path)]
     return build_run(_join_execution_traces(traces), table, parallelism)
 
 
@@ -69,7 +72,7 @@ def build_run(traces: Sequence[RankTrace], classes: Classes, parallelism: Parall
         if not trace.has_device_events:
             warnings.append(f"{trace.path.name}: no GPU events; operators of the host are shown instead")
         ranks.append(TracedRank(trace, activity, windows))
-    return TracedRun(ranks, axes, classes, [*warnings, *_missing_ranks(kept)])
+    return TracedRun(ranks, axes, classes, [*dict.fromkeys(warnings), *_missing_ranks(kept)])
 
 
 def trace_files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -175,7 +175,12 @@ GATED = {
     "forward": (("silu", 1.0), ("add", 1.0)),
     "backward": (("add", 1.0), ("add", 1.0), ("silu_backward", 1.0)),
 }
-"""A gated activation in eager PyTorch: silu, product; then two products and silu's gradient."""
+PACKED_GATED = {
+    "forward": (("strided", 1.0), ("strided_add", 1.0)),
+    "backward": (("strided_add", 1.0), ("add", 1.0), ("strided_add", 1.0), ("cat", 2.0)),
+}
+"""A gated activation in eager PyTorch: silu, product; then two products and silu's gradient. Of one product for gate
+and up the halves are views whose rows are apart, and their gradients are joined."""
 PLAIN = {"forward": (("gelu", 1.0),), "backward": (("gelu_backward", 1.0),)}
 
 
@@ -199,7 +204,7 @@ def _activated(inner: float, direction: str, run: RunSpec) -> tuple[Launched, ..
         return chain(inner, PLAIN[direction])
     if run.framework.fused_activation:
         return (moving((6 if direction == "forward" else 10) * inner, "gelu"),)
-    return chain(inner, GATED[direction])
+    return chain(inner, (PACKED_GATED if run.framework.packed_projections else GATED)[direction])
 
 
 def _stream(op: Op, _run: RunSpec) -> tuple[Launched, ...]:

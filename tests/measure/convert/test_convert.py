@@ -469,6 +469,13 @@ REFUSED = {
     "zeus.json": ('{"window": {"time": 10.1, "gpu_energy": {"0": 3100.5}}}\n', "Zeus.*windows"),
     "dcmi.txt": ("    Instantaneous power reading:                   512 Watts\n", "ipmitool.*whole node"),
     "sensors.txt": ("PSU1 Power       | 450.000    | Watts      | ok\n", "ipmitool.*whole node"),
+    "intel.csv": (
+        "System Time,Elapsed Time (sec),Processor Power_0(Watt),Package Temperature_0(C)\n"
+        + "".join(f"14:55:{n},{n},15.2,68\n" for n in range(20)), "Intel Power Gadget.*processors"),
+    "turbostat.txt": ("Core\tBusy%\tPkgWatt\tCorWatt\n-\t10.0\t120.3\t90.0\n", "turbostat.*processors"),
+    "perf.txt": ("     1.000232 234.50 Joules power/energy-pkg/\n", "perf stat.*processors"),
+    "rocm.txt": ("========= ROCm System Management Interface =========\n"
+                 "GPU  Temp (DieEdge)  AvgPwr  SCLK\n0    46.0c  300.0W  1700Mhz\n", "rocm-smi.*amd-smi monitor --csv"),
     "redfish.json": ('{"@odata.id": "/x", "PowerControl": [{"PowerConsumedWatts": 4500}]}\n', "Redfish.*whole node"),
 }  # fmt: skip
 
@@ -478,3 +485,55 @@ def test_files_without_readings_of_gpus_are_refused_by_the_name_of_their_tool(na
     text, told = REFUSED[name]
     with pytest.raises(SpecError, match=told):
         converted(tmp_path, "auto", text, name)
+
+
+def amd_smi_json(second: int, gpu: int) -> dict[str, object]:
+    def reading(value: float, unit: str) -> dict[str, object]:
+        return {"value": value, "unit": unit}
+
+    clocks = {"gfx_0": {"clk": reading(2000, "MHz")}, "gfx_1": {"clk": reading(2100, "MHz")},
+              "vclk_0": {"clk": reading(59, "MHz")}}  # fmt: skip
+    return {"timestamp": texts.START_S + second, "gpu": gpu, "usage": {"gfx_activity": reading(99, "%")},
+            "power": {"socket_power": reading(700 + gpu, "W"), "gfx_voltage": "N/A"}, "clock": clocks,
+            "temperature": {"edge": "N/A", "hotspot": reading(71, "C")}}  # fmt: skip
+
+
+AMD_SMI = {
+    "metric.json": json.dumps([amd_smi_json(t, gpu) for t in range(20) for gpu in range(2)]),
+    "monitor.txt": "".join(
+        "TIMESTAMP   GPU  POWER  GPU_T  HOTSPOT_TEMPERATURE  GFX_UTIL  GFX_CLOCK\n" * (t % 10 == 0)
+        + "".join(
+            f"{texts.START_S + t:.0f}    {gpu}  {700 + gpu} W  50 °C  71 °C  99 %  2050 MHz\n" for gpu in range(2)
+        )
+        + "PROCESS_INFO:\n"
+        for t in range(20)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AMD_SMI)
+@pytest.mark.parametrize("format", ["auto", "amd-smi"])
+def test_nested_objects_and_aligned_text_of_amd_smi_are_read(name: str, format: str, tmp_path: Path) -> None:
+    _, recording = converted(tmp_path, format, AMD_SMI[name], name)
+    assert recording.sampled == [0, 1]
+    assert set(recording.power(1)[1]) == {701.0}
+    assert set(recording.known(0, "clock_hz")[1]) == {2.05e9}
+    assert set(recording.known(0, "hotspot_c")[1]) == {71.0}
+
+
+def test_charts_of_weights_and_biases_have_relative_times_and_no_extremes(tmp_path: Path) -> None:
+    chart = "run - system/gpu.0.powerWatts"
+    rows = [f'"Relative Time (Process)","{chart}","{chart}__MIN","{chart}__MAX"']
+    rows += [f'"{10 * t}","300","200","400"' for t in range(20)]
+    _, recording = converted(tmp_path, "auto", "\n".join(rows) + "\n", "chart.csv")
+    assert recording.sampled == [0]
+    assert set(recording.power(0)[1]) == {300.0}
+
+
+def test_columns_that_name_no_quantity_are_asked_for_and_can_be_named(tmp_path: Path) -> None:
+    text = "timestamp,GPU0,GPU1\n" + "".join(f"{texts.START_S + t},200.5,256.5\n" for t in range(20))
+    with pytest.raises(SpecError, match="--column NAME=QUANTITY, such as 'GPU0=gpu0_power_w'"):
+        converted(tmp_path, "auto", text, "log.csv")
+    run = charllm.convert("auto", tmp_path / "log.csv", tmp_path / "named",
+                          column={"GPU0": "gpu0_power_w", "GPU1": "gpu1_power_w"})  # fmt: skip
+    assert run.metrics["power_mean_w"] == pytest.approx(228.5)

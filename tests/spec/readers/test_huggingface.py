@@ -747,3 +747,9 @@ def test_a_key_that_no_one_knows_is_listed_with_its_line() -> None:
 def test_settings_of_generation_have_no_effect() -> None:
     config = small("llama", rope_theta=1e6, torch_dtype="bfloat16", rms_norm_eps=1e-5, rope_scaling={"type": "yarn"})
     assert not read_hf_config(config, "config.json").not_understood
+
+
+@pytest.mark.parametrize("name", ["DFlashDraftModel", "LlamaForSequenceClassification", "LlamaForCausalLMEagle3"])
+def test_a_head_that_is_not_that_of_a_language_model_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match=r"model\.architectures"):
+        read_hf_config({**LLAMA3_70B, "architectures": [name]}, "config.json")

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from charllm.api.keywords import build_request
+from charllm.catalog.foreign import complete_request
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.spec.readers import Reading, read_foreign
+from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
 
 NEOX = """
@@ -394,3 +397,52 @@ def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Pat
 def test_what_a_tuning_script_leaves_open_is_named(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=message):
         script_run(tmp_path, text)
+
+
+TRL = "model_name_or_path: Qwen/Qwen3-8B\noutput_dir: x\nper_device_train_batch_size: 2\nmax_length: 1024\nbf16: true\n"
+
+
+def read_text_as(text: str, name: str, folder: Path) -> Reading:
+    (folder / name).write_text(text, encoding="utf-8")
+    return read_foreign(str(folder / name))
+
+
+def test_what_accelerate_shards_is_asked_for_where_the_file_alone_is_given(tmp_path: Path) -> None:
+    alone = read_text_as(TRL, "sft.yaml", tmp_path)
+    assert set(alone.missing) == {"framework", "parallelism.zero"}
+    command = (
+        "accelerate launch --use_deepspeed --zero_stage 3 --mixed_precision bf16 sft.py --per_device_train_batch_size 2"
+    )
+    script = f"{command} --model_name_or_path Qwen/Qwen3-8B --max_length 1024\n"
+    launched = read_text_as(script, "sft.sh", tmp_path)
+    assert not launched.missing
+    assert launched.request["parallelism"]["zero"] == 3
+    assert launched.request["training"]["precision"] == "bf16"
+
+
+@pytest.mark.parametrize("line", ["beta: 0.1", "loss_type: sigmoid", "num_generations: 8"])
+def test_training_by_preferences_is_no_plain_tuning(line: str, tmp_path: Path) -> None:
+    assert "preferences" in read_text_as(f"{TRL}{line}\n", "dpo.yaml", tmp_path).unmodelled[0].reason
+
+
+def test_a_program_named_after_preferences_is_refused(tmp_path: Path) -> None:
+    script = (
+        "python runner.py -- torchrun dpo_tune.py --per_device_train_batch_size 2 --model_name_or_path Qwen/Qwen3-8B\n"
+    )
+    assert "preferences" in read_text_as(script, "run.sh", tmp_path).unmodelled[0].reason
+
+
+def test_prediction_layers_are_added_to_the_model_that_a_command_names(tmp_path: Path) -> None:
+    script = (
+        "megatron sft --model Qwen/Qwen3-8B --mtp_num_layers 1 --tensor_model_parallel_size 2 --micro_batch_size 1\n"
+    )
+    found = read_text_as(script, "sft.sh", tmp_path)
+    assert set(found.missing) == {"training.seq_length"}
+    request = complete_request(found, merge(found.request, {"cluster": "h200x8", "training": {"seq_length": 4096}}))
+    assert request["model"] == {"base": "qwen3-8b", "mtp_layers": 1}
+
+
+def test_settings_of_olmo_are_not_taken_for_those_of_llm_foundry(tmp_path: Path) -> None:
+    text = "model:\n  d_model: 64\nglobal_train_batch_size: 8\ndevice_train_microbatch_size: 1\n"
+    with pytest.raises(SpecError, match="a file of OLMo"):
+        read_text_as(text, "olmo.yaml", tmp_path)

@@ -8,7 +8,7 @@ import numpy as np
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run, single_node
 from charllm.evaluate.h200.loop_cases import LOOPS, request
-from charllm.evaluate.h200.rank_cases import LATER_RANKS, RANKS, SPARSE_RANKS, SPARSE_S
+from charllm.evaluate.h200.rank_cases import INTERLEAVED_RANKS, LATER_RANKS, RANKS, SPARSE_RANKS, SPARSE_S
 from charllm.evaluate.h200.tables import READINGS, TIMELINES, read_table
 from charllm.evaluate.h200.traced_cases import CASES
 from charllm.evaluate.h200.training_cases import LATER, TRAINING
@@ -33,12 +33,15 @@ FITTED = "in sample"
 HEAT_SPLITS = {"opsA": FITTED, "opsB": FITTED}
 """Takes that constants of heat were chosen on; the others are held out."""
 _EARLY = {name: case for name, (case, _) in TRAINING.items()}
-TRAINED = {"training.csv": _EARLY, "training_again.csv": _EARLY, "later_training.csv": LATER}
+TRAINED = {"training.csv": _EARLY, "training_again.csv": _EARLY, "later_training.csv": LATER,
+           "interleaved_training.csv": _EARLY}  # fmt: skip
 """Training runs by the table that a board read them into."""
-SCORED = ("training_again.csv", "later_training.csv")
+SCORED = ("training_again.csv", "later_training.csv", "interleaved_training.csv")
 """Tables whose board no constant comes from."""
-PLAYED = ("sparse_ranks_played_again.csv", "dense_ranks_played_again.csv")
-"""Readings of emulated ranks whose timelines are kept as they were played; of a rank in both, the later one counts."""
+PLAYED = {"sparse_ranks_played_again.csv": "takes 2 and 3", "dense_ranks_played_again.csv": "takes 2 and 3",
+          "interleaved_ranks.csv": "in turns"}  # fmt: skip
+"""Readings of emulated ranks whose timelines are kept as they were played, and their board; of a rank in several, the
+last one counts."""
 SAID_FIRST = {
     "later_ranks_predicted.csv": "later_ranks_played.csv",
     "third_ranks_predicted.csv": "third_ranks_played.csv",
@@ -89,10 +92,11 @@ def training_runs(files: Iterable[str]) -> Iterator[RunReading]:
 def rank_runs() -> Iterator[RunReading]:
     """Yield emulated ranks of large jobs, predicted for the timelines that the board played."""
     alone = resolve_cluster("h200x1")
-    read = {name: row for file in PLAYED for name, row in read_table(file).items()}
-    for name, row in read.items():
+    read = {name: (board, row) for file, board in PLAYED.items() for name, row in read_table(file).items()}
+    for name, (board, row) in read.items():
         seen = predict_emulated(read_timeline(TIMELINES / f"{name}.json"), alone, SPARSE_S)
-        yield RunReading("ranks", "takes 2 and 3", name, SPARSE_RANKS[name][0], seen.metrics, _readings(row))
+        asked = (SPARSE_RANKS | INTERLEAVED_RANKS)[name][0]
+        yield RunReading("ranks", board, name, asked, seen.metrics, _readings(row))
 
 
 def first_rank_runs() -> Iterator[RunReading]:

@@ -80,6 +80,20 @@ SPARSE_RANKS: dict[str, tuple[dict[str, Any], int]] = {
     },
 }
 """Eight ranks of sparse models, and four of dense ones that were played before."""
+
+_OVERLAPPED: dict[str, tuple[str, int, dict[str, Any], list[str]]] = {
+    "gpt3-tp8-pp4": ("gpt3-175b", 8, {"tp": 8, "pp": 4}, ["tp", "pp"]),
+    "gpt3-tp2-pp16": ("gpt3-175b", 8, {"tp": 2, "pp": 16}, ["tp", "pp"]),
+    "gpt3-tp4-pp8": ("gpt3-175b", 8, {"tp": 4, "pp": 8}, ["tp", "pp"]),
+    "llama3-70b-tp4-pp4": ("llama3-70b", 8, {"tp": 4, "pp": 4}, ["tp", "dp"]),
+    "llama3-8b-dp32": ("llama3-8b", 0, {}, ["dp"]),
+}
+INTERLEAVED_RANKS: dict[str, tuple[dict[str, Any], int]] = {
+    f"{name}-overlap-{side}": (paper_rank(model, 1, gbs=32, overlap=axes, **degrees), rank)
+    for name, (model, rank, degrees, on) in _OVERLAPPED.items()
+    for side, axes in (("A", []), ("B", on))
+}
+"""Ranks without and with overlap, played in turns on one board."""
 SPARSE_S = 11.0
 PARTS = {"ranks": (RANKS, RANK_S), "later-ranks": (LATER_RANKS, RANK_S), "sparse-ranks": (SPARSE_RANKS, SPARSE_S)}
 """Name: ranks, and how long each is played."""

@@ -23,7 +23,7 @@ TIMES = ("timestamp", "datetime", "date_time", "wall_time", "walltime", "time", 
          "epoch_time", "ts", "timestamp_iso", "iso_timestamp", "timestamp_utc", "time_utc", "utc", "ts_utc",
          "localtime", "t", "elapsed", "elapsed_time", "relative_time", "rel_time", "time_elapsed", "seconds", "sec",
          "monotonic", "since_start", "time_since_start", "wall", "unix", "sample_time", "t_rel", "perf_counter",
-         "perf_time", "timestamp_rel", "uptime")  # fmt: skip
+         "perf_time", "timestamp_rel", "uptime", "relative_time_(process)", "relative_time_(wall)")  # fmt: skip
 """Names of a time, the one to prefer first."""
 DATE = ("date", "day")
 UNIT_TAIL = re.compile(r"^(.*?)[\s_.]*[\[(]\s*([^\])]*?)\s*[\])]\s*$")
@@ -41,7 +41,8 @@ FOREIGN_WORDS = {"cpu", "sys", "system", "node", "ambient", "inlet", "fan", "psu
                  "free", "reserved", "requested", "limits", "sum", "delta", "package", "rapl", "chassis", "app",
                  "applications", "loss", "tokens", "swap", "process", "pid", "bar1", "pcie", "nvlink", "predicted",
                  "est", "estimated", "error", "count", "samples", "wall", "outlet", "soc", "vr",
-                 "cumulative", "vclk", "dclk", "socclk", "fclk", "lclk", "locked", "deep", "sleep"}  # fmt: skip
+                 "cumulative", "processor", "ia", "vclk", "dclk", "socclk", "fclk", "lclk", "locked", "deep",
+                 "sleep"}  # fmt: skip
 """A column with one of these is of something else, or a figure over many readings."""
 WANDB_GPU = re.compile(r"(?:^|[ /.-])system[./]gpu\.(?P<gpu>\d{1,4})\.(?P<name>[a-z]{1,40})$")
 """A system metric of Weights & Biases; those of the process (system.gpu.process.0...) repeat them."""

@@ -5,7 +5,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "dcgm": ("dmon", "prometheus-text", "prometheus-json", "table"),
     "prometheus": ("prometheus-json", "prometheus-text", "table"),
     "nvidia-smi": ("smi-dump", "dmon", "table"),
-    "amd-smi": ("records", "table", "prometheus-text"),
+    "amd-smi": ("aligned", "records", "table", "prometheus-text"),
     "charllm-ppt": ("charllm-ppt",),
     "csv": ("records", "table"),
     "megatron-log": (LOG,),

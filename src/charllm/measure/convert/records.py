@@ -13,6 +13,8 @@ from charllm.measure.convert.source import ForeignFile, Hints, whole_lines
 from charllm.spec.request import parse_json
 
 DEEPEST = 4
+AMD_PARTS = ("power", "usage", "clock", "temperature", "mem_usage", "energy", "throttle")
+"""Parts of an object of ``amd-smi metric --json``; its CSV names the same readings without them."""
 LISTS = ("gpus", "gpu", "devices", "samples", "data", "records", "metrics", "gpu_data")
 """Keys under which a list of objects may stand: each of them is a row, with what stands beside it."""
 
@@ -92,9 +94,24 @@ def _holds_objects(values: list[Any]) -> bool:
 def _flat(value: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return the numbers and texts of an object; those of an object inside it are named after both."""
     found: dict[str, Any] = {}
+    amd = not prefix and "gpu" in value and sum(isinstance(value.get(part), dict) for part in AMD_PARTS) > 1
     for name, inner in value.items():
-        if isinstance(inner, dict) and not prefix:
+        if isinstance(inner, dict) and "value" in inner and not isinstance(inner["value"], dict):
+            found[f"{prefix}{name}"] = f"{inner['value']} {inner.get('unit', '')}".strip()
+        elif isinstance(inner, dict) and amd and name in AMD_PARTS:
+            found |= _flat_part(inner)
+        elif isinstance(inner, dict) and not prefix:
             found |= _flat(inner, f"{name}_")
         elif isinstance(inner, int | float | str):
             found[f"{prefix}{name}"] = inner
+    return found
+
+
+def _flat_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the readings of a part of amd-smi's objects, named as its CSV names them: ``gfx_0_clk``."""
+    nested = {name: inner for name, inner in part.items() if isinstance(inner, dict) and "value" not in inner}
+    plain = {name: inner for name, inner in part.items() if name not in nested}
+    found = _flat(plain, "")
+    for name, inner in nested.items():
+        found |= _flat(inner, f"{name}_")
     return found

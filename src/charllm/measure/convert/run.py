@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.errors import SpecError, unknown_name
-from charllm.measure.convert import charllm_ppt, dmon, prometheus, records, smi_dump, table
+from charllm.measure.convert import aligned, charllm_ppt, dmon, prometheus, records, smi_dump, table
 from charllm.measure.convert.columns import understand
 from charllm.measure.convert.foreign import CLOCKS, Foreign, join
 from charllm.measure.convert.formats import AUTO, FORMATS, LOG, LOG_KINDS
@@ -36,6 +36,7 @@ READERS: dict[str, Reader] = {
     "dmon": Reader(lambda file: dmon.looks_like(file.head), dmon.read),
     "prometheus-json": Reader(lambda file: prometheus.looks_like_json(file.head), prometheus.read_json),
     "prometheus-text": Reader(lambda file: prometheus.looks_like_text(file.head), prometheus.read_text),
+    "aligned": Reader(lambda file: aligned.looks_like(file.head), aligned.read),
     "records": Reader(lambda file: records.looks_like(file.head), records.read),
     "table": Reader(lambda file: table.looks_like(file.head), table.read),
 }
@@ -108,7 +109,7 @@ def _kind(file: ForeignFile, asked: str, hints: Hints, *, alone: bool) -> str | 
     for name in layouts:
         if name != LOG and READERS[name].fits(file):
             return name
-    if hints.header and "table" in layouts:
+    if (hints.header or hints.columns) and "table" in layouts:
         return "table"
     if LOG in layouts and (asked != AUTO or read_log(file.path).steps):
         return LOG
@@ -117,14 +118,19 @@ def _kind(file: ForeignFile, asked: str, hints: Hints, *, alone: bool) -> str | 
     if asked == "csv":
         # Its reader says what is missing.
         return "table"
+    refuse_known(file)
     first = next((line.strip() for line in file.head.split("\n") if line.strip()), "")
-    raise SpecError(f"{file.path.name}", first, _expected(asked, file))
+    raise SpecError(f"{file.path.name}", first, _expected(asked, file, first))
 
 
-def _expected(asked: str, file: ForeignFile) -> str:
+def _expected(asked: str, file: ForeignFile, first: str) -> str:
     for fault in table.FAULTS:
         if fault in file.head.lower():
             return "readings: this is a message of the driver"
+    if table.names_a_time(first):
+        return (
+            "columns of known quantities: --column NAME=QUANTITY, such as 'GPU0=gpu0_power_w', for each that has none"
+        )
     if asked == AUTO:
         formats = ", ".join(name for name in FORMATS if name != AUTO)
         return f"a file of one of {formats}; a table without a header needs --header"

@@ -50,6 +50,12 @@ def looks_like(head: str) -> bool:
     return head.lstrip()[:1] not in ("{", "[") and _find_header(head.split("\n")[:HEADER_LINES], Hints()) is not None
 
 
+def names_a_time(line: str) -> bool:
+    """Tell whether a line is a header with a time, whatever its other columns are."""
+    cells = _split(line, _divider(line))
+    return len(cells) > 1 and not any(map(_is_value, cells)) and any(understand(cell).role == "time" for cell in cells)
+
+
 def read(file: ForeignFile, hints: Hints) -> Foreign:
     """Read a table."""
     lines = file.text.split("\n")

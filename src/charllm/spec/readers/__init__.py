@@ -43,10 +43,11 @@ def _read_script(text: str, path: str, inputs: Inputs) -> Reading:
 def _read_json(text: str, path: str) -> Reading:
     from charllm.spec.readers.deepspeed import is_deepspeed, read_deepspeed
     from charllm.spec.readers.huggingface import read_hf_config
+    from charllm.spec.readers.ledger import Ledger
 
     table = parse_json(text, path, "--from")
     is_engine = isinstance(table, dict) and is_deepspeed(table)
-    return read_deepspeed(table, path) if is_engine else read_hf_config(table, path, text)
+    return read_deepspeed(Ledger(table), path) if is_engine else read_hf_config(table, path, text)
 
 
 __all__ = ["Inputs", "Reading", "read_foreign"]

@@ -5,13 +5,13 @@ or DeepSpeed. Defaults are those of Hugging Face's TrainingArguments and of each
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from charllm.errors import SpecError, Words
 from charllm.spec.readers import deepspeed
-from charllm.spec.readers.ledger import OFF, Known, Unmodelled, list_names, sort_unread
+from charllm.spec.readers.finetuning_words import WORDS, Spelling
+from charllm.spec.readers.ledger import OFF, sort_unread
 from charllm.spec.readers.nemo.document import Document
 from charllm.spec.readers.nemo.find import without_none
 from charllm.spec.readers.reading import PREFERENCES, Reading, Setting
@@ -40,161 +40,14 @@ EAGER = {"base": "pytorch-eager", "clip_gradients": True}
 WIDE = {"weight_precision": "fp32", "gradient_precision": "fp32", "moment_precision": "fp32"}
 """Weights in fp32 that autocast casts for each product."""
 PARENTS = 5
+FULL_SEQUENCES = "sequences are taken as full: documents fill them"
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    """How a program spells its settings; each is a list of keys of which the first that is stated counts."""
+def read_finetuning(document: Document, path: str, program: str, *, launched: bool = False) -> Reading:
+    """Return the request of a file; the model is that of the catalog, else asked for.
 
-    model: tuple[str, ...]
-    micro: tuple[str, ...]
-    sequence: tuple[str, ...]
-    known: Known
-    micro_default: int | None = None
-    sequence_default: int | None = None
-    adapter: tuple[str, ...] = ()
-    adapters: Mapping[str, bool] = field(default_factory=dict)
-    """Word for the way of tuning: whether it is LoRA (else all weights)."""
-    adapter_default: str = "full"
-    rank: tuple[str, ...] = ("lora_rank", "lora_r")
-    rank_default: int | None = 8
-    targets: tuple[str, ...] = ("lora_target", "target_modules", "lora_target_modules")
-    target_default: str | None = "all"
-    recomputes: bool = False
-    """Whether activations are recomputed unless the file says otherwise."""
-    narrow: bool = False
-    """Whether weights are kept in 16 bits where the products are in 16 bits."""
-
-
-_TRAINER = list_names(
+    `launched`: the command that starts the program is known, and so what Accelerate shards.
     """
-    output_dir logging_* save_* eval_* evaluation_* per_device_eval_* report_to run_name learning_rate lr_*
-    num_train_epochs max_steps warmup_* weight_decay seed data_seed dataloader_* dataset* *_dataset* do_* overwrite_*
-    preprocessing_* max_samples template plot_loss ddp_* trust_remote_code resume_* push_to_hub* hub_*
-    remove_unused_columns load_best* metric_* greater_* adam_* max_grad_norm tokenizer* chat_template* torch_compile*
-    tf32 val_size train_on_* mask_* image_* video_* infer_* predict_* compute_accuracy streaming buffer_size
-    mix_strategy interleave_* wandb* swanlab* trackio* mlflow* comet* disable_tqdm log_level* local_rank
-    model_revision attn_implementation flash_attn* use_cache gradient_checkpointing_kwargs.*
-    gradient_checkpointing_kwargs lora_alpha lora_dropout lora_bias use_rslora train_from_* num_epochs split*
-    *_strategy group_by_length neftune* include_* label_* length_column_name use_fast_tokenizer resize_vocab ray_*
-    enable_liger_kernel use_unsloth* rope_scaling rope_theta model_name_or_path cache_dir hf_* ms_* system
-    default_system prompt* truncation* columns lazy_tokenize num_proc *_num_proc packing_* shuffle* *_file *_path
-    special_tokens* add_* strict debug load_from_cache_file custom_* loss_* max_length_* stop* temperature top_*
-    repetition_penalty max_new_tokens agent_* model_author model_name model_type check_model create_checkpoint_symlink
-    acc_strategy external_plugins* use_hf
-    """
-)
-_TRAINED = {
-    "pref_loss": Unmodelled(PREFERENCES),
-    "pref_beta": Unmodelled(PREFERENCES),
-    "rl": Unmodelled(PREFERENCES),
-    "rlhf_type": Unmodelled(PREFERENCES),
-    "reward_model": Unmodelled(PREFERENCES),
-    "task_type": Unmodelled("a head of another task", (*OFF, "causal_lm", "CAUSAL_LM")),
-    "num_labels": Unmodelled("a head of another task"),
-    "quantization_bit": Unmodelled("weights in few bits"),
-    "quant_bits": Unmodelled("weights in few bits"),
-    "quant_method": Unmodelled("weights in few bits"),
-    "quantization_method": Unmodelled("weights in few bits", (*OFF, "bnb", "bitsandbytes")),
-    "load_in_4bit": Unmodelled("weights in 4 bits"),
-    "load_in_8bit": Unmodelled("weights in 8 bits"),
-    "quantize_moe_experts": Unmodelled("weights in 4 bits"),
-    "quantization.*": Unmodelled("weights in few bits", ()),
-    "quant_config.*": Unmodelled("weights in few bits", ()),
-    "use_dora": Unmodelled("DoRA"),
-    "lora_modules_to_save": Unmodelled("layers that are trained whole beside adapters"),
-    "modules_to_save": Unmodelled("layers that are trained whole beside adapters"),
-    "additional_target": Unmodelled("layers that are trained whole beside adapters"),
-    "lora_target_parameters": Unmodelled("adapters on experts"),
-    "unfrozen_parameters": Unmodelled("frozen weights"),
-    "freeze_*": Unmodelled("frozen weights"),
-    "lisa_*": Unmodelled("layers that take turns"),
-    "relora*": Unmodelled("restarted adapters"),
-    "use_llama_pro": Unmodelled("added layers"),
-    "mixture_of_depths": Unmodelled("tokens that skip layers"),
-    "use_galore": Unmodelled("another optimizer"),
-    "use_apollo": Unmodelled("another optimizer"),
-    "use_badam": Unmodelled("another optimizer"),
-    "use_adam_mini": Unmodelled("another optimizer"),
-    "use_muon": Unmodelled("another optimizer"),
-    "use_kt": Unmodelled("experts on the CPU"),
-    "qat.*": Unmodelled("training for fewer bits", ()),
-    "qat": Unmodelled("training for fewer bits"),
-    "fp8": Unmodelled("products in 8 bits of this program"),
-    "activation_offloading": Unmodelled("activations on the CPU"),
-    "sequence_parallel_size": Unmodelled("this split of sequences", (*OFF, 1)),
-    "sequence_parallel_degree": Unmodelled("this split of sequences", (*OFF, 1)),
-    "context_parallel_size": Unmodelled("this split of sequences", (*OFF, 1)),
-    "tensor_parallel_size": Unmodelled("tensor parallelism of this program", (*OFF, 1)),
-    "expert_parallel_size": Unmodelled("expert parallelism of this program", (*OFF, 1)),
-    "vllm.*": Unmodelled(PREFERENCES, ()),
-    "trl.*": Unmodelled(PREFERENCES, ()),
-    "ebft.*": Unmodelled(PREFERENCES, ()),
-    "diffusion.*": Unmodelled("diffusion of text", ()),
-    "peft_config.*": Unmodelled("adapters of this spelling", ()),
-}
-_SMALL = {
-    "sample_packing": Unmodelled("packed documents: give training.document_tokens"),
-    "padding_free": Unmodelled("packed documents: give training.document_tokens"),
-    "packing": Unmodelled("packed documents: give training.document_tokens"),
-    "liger_kernel": Unmodelled("Liger's kernels"),
-    "enable_liger_kernel": Unmodelled("Liger's kernels"),
-    "use_liger_kernel": Unmodelled("Liger's kernels"),
-    "use_unsloth": Unmodelled("Unsloth's kernels"),
-    "torch_compile": Unmodelled("compiled kernels"),
-}
-
-
-def _known(more: str, used: str) -> Known:
-    return Known((*_TRAINER, *list_names(more), *list_names(used)), _TRAINED, _SMALL)
-
-
-WORDS: dict[str, Spelling] = {
-    "Axolotl": Spelling(
-        model=("base_model",), micro=("micro_batch_size",), micro_default=1, sequence=("sequence_len",),
-        adapter=("adapter",), adapters={"lora": True, "qlora": True, "none": False, "full": False}, rank_default=None,
-        target_default=None, narrow=True,
-        known=_known(
-            """
-            plugins liger_* cut_cross_entropy datasets test_datasets rl_beta base_model_config base_model_ignore*
-            val_set_size eot_tokens *_kernel pad_to_sequence_len sample_packing_* eval_sample_packing
-            torchdistx_path is_* processor_type skip_* pretraining_dataset evals_per_epoch saves_per_epoch
-            early_stopping* wandb_* xformers* gptq* model_config.* lora_model_dir lora_fan* peft_use* low_cpu*
-            s2_attention sdp_attention flex_attn* tokens* use_kernels use_scattermoe experts_implementation cosine_*
-            dataset_* gpu_* device_map tiled_mlp
-            """,
-            "lora_target_linear fsdp fsdp_config.* fsdp_version deepspeed bf16 fp16 bfloat16 float16 optimizer adapter",
-        ),
-    ),
-    "LLaMA-Factory": Spelling(
-        model=("model_name_or_path",), micro=("per_device_train_batch_size",), micro_default=8,
-        sequence=("cutoff_len",), sequence_default=2048, adapter=("finetuning_type",),
-        adapters={"lora": True, "full": False}, adapter_default="lora", recomputes=True,
-        known=_known(
-            "",
-            "stage finetuning_type deepspeed fsdp fsdp_config bf16 fp16 pure_bf16 optim disable_gradient*"
-        ),
-    ),
-    "ms-swift": Spelling(
-        model=("model", "model_id_or_path", "model_type"), micro=("per_device_train_batch_size", "batch_size"),
-        micro_default=1, sequence=("max_length",), adapter=("tuner_type", "train_type", "sft_type"),
-        adapters={"lora": True, "full": False}, adapter_default="lora", target_default="all-linear",
-        rank=("lora_rank",), recomputes=True, narrow=True,
-        known=_known("attn_impl experts_impl",
-            "torch_dtype deepspeed fsdp optim tuner_type train_type sft_type bf16 fp16"),
-    ),
-    "TRL or the alignment handbook": Spelling(
-        model=("model_name_or_path",), micro=("per_device_train_batch_size",), micro_default=8,
-        sequence=("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len"),
-        adapter=("use_peft", "use_lora"), adapters={"true": True, "false": False}, rank_default=None,
-        rank=("lora_r", "lora_rank"), target_default=None,
-        known=_known("", "torch_dtype dtype deepspeed fsdp fsdp_config bf16 fp16 optim use_peft use_lora"),
-    ),
-}  # fmt: skip
-
-
-def read_finetuning(document: Document, path: str, program: str) -> Reading:
-    """Return the request of a file; the model is that of the catalog, else asked for."""
     words = WORDS[program]
     missing: dict[str, str] = {}
     if program == "LLaMA-Factory" and not _is_on(document, "do_train"):
@@ -220,20 +73,40 @@ def read_finetuning(document: Document, path: str, program: str) -> Reading:
     optimizer, refused = _optimizer(document)
     training["optimizer"] = optimizer
     unmodelled += [*refused, *extra.get("unmodelled", ()), *_stage(document)]
-    framework = _framework(engine, document, words, precision)
+    request: Table = {
+        "framework": _framework(engine, document, words, precision),
+        "parallelism": {"tp": 1, "pp": 1, **sharding},
+        "training": without_none(training),
+    }
+    notes: tuple[str, ...] = (f"framework: a profile of PyTorch stands for {program}", FULL_SEQUENCES)
+    if engine == "ddp" and words.launched and not launched:
+        _ask_for_launch(request, missing, wide=precision == "fp32" and program == "Open Instruct")
+        notes = (FULL_SEQUENCES,)
     named = _first(document, words.model)[1]
     accumulation = _count(document, ("gradient_accumulation_steps",)) or 1
     unread = sort_unread(document.settings, words.known, document.lines)
     return Reading(
-        {"framework": framework, "parallelism": {"tp": 1, "pp": 1, **sharding}, "training": without_none(training)},
+        request,
         unread.not_understood,
         (*unmodelled, *unread.unmodelled),
         missing,
         (*small, *unread.small),
-        (f"framework: a profile of PyTorch stands for {program}", "sequences are taken as full: documents fill them"),
+        notes,
         microbatches=accumulation,
         model_id=named[:MAX_TEXT] if isinstance(named, str) else "",
     )
+
+
+def _ask_for_launch(request: Table, missing: dict[str, str], *, wide: bool) -> None:
+    """Ask for what Accelerate's launch file says: the engine, what it shards, and the format where none is stated."""
+    del request["framework"]
+    request["parallelism"] = {"tp": 1, "pp": 1}
+    why = "(left to the file or flags of accelerate launch)"
+    missing["framework"] = f"--framework fsdp, deepspeed or pytorch-eager {why}"
+    missing["parallelism.zero"] = f"--zero N {why}"
+    if wide:
+        del request["training"]["precision"]
+        missing["training.precision"] = f"--precision WORD {why}"
 
 
 def _first(document: Document, keys: tuple[str, ...]) -> tuple[str, Any]:
@@ -336,6 +209,8 @@ def _adapters(document: Document, words: Spelling) -> tuple[Table, list[Setting]
 def _sharding(document: Document, path: str, missing: dict[str, str]) -> tuple[Table, str, Table]:
     """Return what replicas shard, the engine that does it, and what the engine's own file adds."""
     named = document.find("deepspeed")
+    if named in (None, True):
+        named = document.find("deepspeed_config")
     if isinstance(named, str | Mapping) and named not in ("", "none"):
         table = named if isinstance(named, Mapping) else _deepspeed_beside(named, path)
         if table is None:

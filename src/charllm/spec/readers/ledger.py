@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from charllm.errors import SpecError
+from charllm.spec.readers.probe import HIDDEN, told
 from charllm.spec.readers.reading import NOT_UNDERSTOOD, Setting, names_size
 from charllm.spec.readers.values import MAX_TEXT, shown
 
@@ -19,12 +20,14 @@ OFF: tuple[Any, ...] = (None, False, 0, 0.0, "", "none", "None", "null", "false"
 class Ledger(Mapping[str, Any]):
     """A nested table; reading a setting notes that it was read. A setting without a value is not there."""
 
-    def __init__(self, values: Mapping[Any, Any], depth: int = MAX_DEPTH) -> None:
+    def __init__(self, values: Mapping[Any, Any], depth: int = MAX_DEPTH, above: str = "") -> None:
         if depth <= 0:
             raise SpecError("--from", "deeper tables", f"at most {MAX_DEPTH} tables in each other")
         self._values = {
-            str(key): Ledger(value, depth - 1) if isinstance(value, Mapping) else value for key, value in values.items()
+            str(key): Ledger(value, depth - 1, f"{above}{key}.") if isinstance(value, Mapping) else value
+            for key, value in values.items()
         }
+        self._above = above
         self._defaults: Mapping[str, Any] = {}
         self._seen: set[str] = set()
 
@@ -34,13 +37,21 @@ class Ledger(Mapping[str, Any]):
         return self
 
     def __getitem__(self, key: str) -> Any:
-        if self._values.get(key) is None:
+        value = self._told(key)
+        if value is None:
             return self._defaults[key]
         self._seen.add(key)
-        return self._values[key]
+        return value
+
+    def _told(self, key: object) -> Any:
+        value = self._values.get(key) if isinstance(key, str) else None
+        if value is None or isinstance(value, Ledger):
+            return value
+        found = told(f"{self._above}{key}", value)
+        return None if found is HIDDEN else found
 
     def __contains__(self, key: object) -> bool:
-        return self._values.get(key) is not None or key in self._defaults  # type: ignore[call-overload]
+        return self._told(key) is not None or key in self._defaults
 
     def __iter__(self) -> Iterator[str]:
         return (key for key in {**self._values, **self._defaults} if key in self)

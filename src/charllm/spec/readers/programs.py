@@ -7,7 +7,8 @@ from pathlib import PurePath
 from charllm.errors import SpecError, Words
 from charllm.spec.readers import recognize
 from charllm.spec.readers.automodel import read_automodel
-from charllm.spec.readers.finetuning import WORDS, read_finetuning
+from charllm.spec.readers.finetuning import read_finetuning
+from charllm.spec.readers.finetuning_words import WORDS
 from charllm.spec.readers.gpt_neox import read_gpt_neox
 from charllm.spec.readers.llm_foundry import read_llm_foundry
 from charllm.spec.readers.megatron.settings import read_flagscale, read_primus

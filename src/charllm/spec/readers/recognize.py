@@ -15,7 +15,7 @@ NEMO, BRIDGE, GPT_NEOX, NANOTRON, LLM_FOUNDRY = "NeMo", "Megatron-Bridge", "GPT-
 PRIMUS, FLAGSCALE, AXOLOTL, LLAMA_FACTORY, SWIFT = "Primus", "FlagScale", "Axolotl", "LLaMA-Factory", "ms-swift"
 AUTOMODEL, HYPERPOD, HF_CONFIG, DEEPSPEED = "NeMo Automodel", "SageMaker HyperPod", "Hugging Face", "DeepSpeed"
 GENERATION = "NeMo's generation of text"
-TRL = "TRL or the alignment handbook"
+TRL, OPEN_INSTRUCT = "TRL or the alignment handbook", "Open Instruct"
 
 _SIGNS = f"""
 {GENERATION}: model.data.test_ds !model.data.train_ds
@@ -71,8 +71,14 @@ LLaMA-Factory 1: model_class dist_config
 {SWIFT}: train_type model dataset
 {SWIFT}: sft_type
 {SWIFT}: rlhf_type
+{OPEN_INSTRUCT}: model_name_or_path dataset_mixer_list
+{OPEN_INSTRUCT}: model_name_or_path with_tracking
+{OPEN_INSTRUCT}: model_name_or_path use_slow_tokenizer
 {TRL}: model_name_or_path per_device_train_batch_size
 {TRL}: model_name_or_path output_dir
+OLMo: model.d_model fsdp !model.name
+OLMo: model.d_model max_duration !model.name
+OLMo: model.d_model global_train_batch_size !model.name
 {LLM_FOUNDRY}: device_train_microbatch_size
 {LLM_FOUNDRY}: global_train_batch_size
 {LLM_FOUNDRY}: train_loader.dataset max_duration
@@ -88,8 +94,6 @@ LitGPT: train.micro_batch_size checkpoint_dir
 LitGPT: train.micro_batch_size model_name
 lingua: model.dim distributed.fsdp_type
 lingua: distributed.fsdp_type
-OLMo: model.d_model fsdp
-OLMo: model.d_model max_duration
 fairseq: task._name model._name
 fairseq: common fairseq
 ColossalAI: zero_config booster

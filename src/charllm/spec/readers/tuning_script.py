@@ -1,13 +1,15 @@
 """A script that tunes a published model: its command's flags, or the settings file that it names, as a request."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from charllm.errors import SpecError
+from charllm.errors import SpecError, Words
 from charllm.spec.readers import recognize
-from charllm.spec.readers.finetuning import WORDS, read_finetuning
+from charllm.spec.readers.finetuning import read_finetuning
+from charllm.spec.readers.finetuning_words import WORDS
 from charllm.spec.readers.megatron.flags import Flags, collect_flags
 from charllm.spec.readers.megatron.launch import Launch, count_nodes
 from charllm.spec.readers.nemo.document import Document, load_document
@@ -25,6 +27,8 @@ TASKS = {"swift": ("sft", "pt", "rlhf"), "llamafactory-cli": ("train",), "axolot
 """Program: its commands that train."""
 PROGRAMS = {"swift": recognize.SWIFT, "llamafactory-cli": recognize.LLAMA_FACTORY, "axolotl": recognize.AXOLOTL}
 PARENTS = 5
+_CHOSEN = re.compile(r"(?:^|[/_.-])(?:dpo|grpo|ppo|orpo|kto|rloo|simpo|reward|rm|gkd|cpo)(?:[_-]\w+)?\.py$")
+"""Programs that train by preferences or rewards."""
 
 
 def read_tuning_script(text: str, path: str, inputs: Inputs) -> Reading | None:
@@ -46,9 +50,13 @@ def _program(words: list[str]) -> tuple[str, int] | None:
         if words[place + 1] in TASKS.get(name, ()):
             return PROGRAMS[name], place + 2
     if any(word.partition("=")[0].lstrip("-").replace("-", "_") == MARK for word in words):
-        program = next((place for place, word in enumerate(words) if word.endswith(".py")), 0)
-        swift = any("swift" in word for word in words[: program + 1])
-        return recognize.SWIFT if swift else recognize.TRL, program + 1
+        # The last program counts: those before it start it.
+        program = max((place for place, word in enumerate(words) if word.endswith(".py")), default=0)
+        if PurePath(words[program]).name.startswith("olmo_core"):
+            raise SpecError("--from", words[program], "a program whose sharding is known: OLMo-core's is not read")
+        names = {"swift": recognize.SWIFT, "open_instruct": recognize.OPEN_INSTRUCT}
+        started = "/".join(words[: program + 1])
+        return next((names[name] for name in names if name in started), recognize.TRL), program + 1
     return None
 
 
@@ -61,8 +69,9 @@ def _read(script: Script, command: Command, path: str, program: str, start: int)
     values |= _launched(launcher, path, values)
     if values.get("stage") is None and program == recognize.LLAMA_FACTORY:
         values["stage"] = "sft"
-    rlhf = {"rlhf_type": "rlhf"} if "rlhf" in command.words[:start] and "rlhf_type" not in values else {}
-    reading = read_finetuning(Document({**values, **rlhf}, {}), path, program)
+    rewarded = "rlhf" in command.words[:start] or any(_CHOSEN.search(word) for word in command.words[:start])
+    rlhf = {"rlhf_type": "rlhf"} if rewarded and "rlhf_type" not in values else {}
+    reading = read_finetuning(Document({**values, **rlhf}, {}), path, program, launched=True)
     nodes, gpus = count_nodes(Launch(flags, launcher), script)
     processes = script.variables.get("NPROC_PER_NODE")
     if gpus is None and isinstance(processes, str) and processes.isdecimal() and len(processes) < 5:
@@ -125,8 +134,17 @@ def _launched(launcher: Flags, path: str, values: Mapping[str, Any]) -> Table:
         stage = engine.get("zero_stage", 2)
         named_file = engine.get("deepspeed_config_file")
         found["deepspeed"] = named_file or {"zero_optimization": {"stage": stage, "offload_optimizer": offload}}
-    if document and document.find("mixed_precision") in ("bf16", "fp16") and not {"bf16", "fp16"} & set(values):
-        found[str(document.find("mixed_precision"))] = True
+    if "--deepspeed-config-file" in launcher and "deepspeed" not in values:
+        found["deepspeed"] = (launcher.values["--deepspeed-config-file"] or [""])[0]
+    elif "--use-deepspeed" in launcher and "deepspeed" not in {**values, **found}:
+        stage = (launcher.values.get("--zero-stage") or ["2"])[0]
+        found["deepspeed"] = {"zero_optimization": {"stage": _scalar(stage)}}
+    if "--use-fsdp" in launcher:
+        raise SpecError("--from", Words(f"{path}: --use_fsdp"), "Accelerate's settings in a file (--config_file)")
+    flag = (launcher.values.get("--mixed-precision") or [""])[0]
+    mixed = flag or (document.find("mixed_precision") if document else None)
+    if mixed in ("bf16", "fp16") and not {"bf16", "fp16"} & set(values):
+        found[mixed] = True
     return found
 
 

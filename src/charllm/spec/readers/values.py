@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from charllm.errors import SpecError, unknown_name
+from charllm.spec.readers.probe import Other
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ def read_choice(field: str, value: Any, choices: Mapping[str, T]) -> T:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise SpecError(field, shown(value), ", ".join(choices))
     word = shown(value)
+    if isinstance(value, Other):
+        found = choices.get(word.lower())
+        return next((other for other in choices.values() if other != found), next(iter(choices.values())))
     if word.lower() not in choices:
         raise unknown_name(field, word[:MAX_TEXT], choices)
     return choices[word.lower()]

@@ -1,5 +1,6 @@
 """A Hugging Face ``config.json`` as a model table."""
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -41,12 +42,24 @@ def read_hf_config(config: Mapping[str, Any], path: str, text: str = "") -> Read
     whole = Ledger(read_table("model", config))
     part, above = _text_part(whole)
     table = _read_model(part, path, inside=bool(above))
+    _check_head(whole)
     lines = key_lines(text)
     found = [sort_unread(part, KNOWN, lines, above)]
     if above:
         found.append(sort_unread(whole, KNOWN, lines))
     unknown, missing = (tuple(setting for unread in found for setting in unread[index]) for index in (0, 1))
     return Reading({"model": table}, unknown, missing)
+
+
+def _check_head(whole: Ledger) -> None:
+    """Refuse an architecture that is no language model: its head, or what it drafts for, has other weights."""
+    named = whole.get("architectures", [])
+    for name in named if isinstance(named, list) else ():
+        if _OTHER_HEAD.search(str(name)):
+            raise SpecError("model.architectures", shown(name)[:MAX_TEXT], "a language model with its own head")
+
+
+_OTHER_HEAD = re.compile(r"Draft|Eagle|Medusa|For(?:Sequence|Token)Classification|ForReward|RewardModel|DFlash|DSpark")
 
 
 def _text_part(whole: Ledger) -> tuple[Ledger, str]:

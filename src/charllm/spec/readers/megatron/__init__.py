@@ -9,7 +9,7 @@ from charllm.spec.readers import deepspeed
 from charllm.spec.readers.megatron.deepspeed_config import apply_config, find_config
 from charllm.spec.readers.megatron.family import find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
-from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
+from charllm.spec.readers.megatron.launch import ENVIRONMENTS, Launch, count_nodes, find_launch
 from charllm.spec.readers.megatron.model import missing_vocabulary, read_model
 from charllm.spec.readers.megatron.parallelism import read_parallelism, split_shards
 from charllm.spec.readers.megatron.software import read_software
@@ -50,10 +50,6 @@ FIELDS = {
 }
 """Flag: field that --set can give where the script takes the value from elsewhere."""
 _PARENTHESES = re.compile(r"(?<!\S)([^\s'\"]*\([^\s'\"]*\)[^\s'\"]*)")
-_ENVIRONMENTS = re.compile(
-    r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE
-)
-"""Files that set up programs and paths, and no training settings."""
 
 
 def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
@@ -114,6 +110,10 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
     model_id = named_model(flags) if task and "model" in missing else ""
     if model_id:
         del missing["model"]
+        # What the command adds to the model that it names.
+        request |= {"model": {"mtp_layers": model["mtp_layers"]}} if model.get("mtp_layers") else {}
+    if task and "seq_length" not in training:
+        missing.setdefault("training.seq_length", "--seq N (without --max_length it is the longest of the model)")
     return Reading(
         request,
         tuple(strange),
@@ -189,7 +189,7 @@ def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: 
             f"variables that the script compares but does not set are taken as empty: {_listed(script.assumed_empty)}; "
             "--env NAME=VALUE sets one"
         )
-    sourced = {name: line for name, line in script.not_found.items() if not _ENVIRONMENTS.search(name)}
+    sourced = {name: line for name, line in script.not_found.items() if not ENVIRONMENTS.search(name)}
     if sourced:
         notes.append(f"scripts that this one starts or sources are not in the same folder: {_listed(sourced)}")
     lost = {word: command.line for command in script.commands for word in command.words[:1] if word.startswith("--")}

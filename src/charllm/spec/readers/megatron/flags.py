@@ -9,6 +9,7 @@ from itertools import takewhile
 from charllm.errors import SpecError
 from charllm.spec.readers.megatron.effects import effects
 from charllm.spec.readers.megatron.expression import evaluate_list
+from charllm.spec.readers.probe import told_flags
 from charllm.spec.readers.reading import NOT_UNDERSTOOD, Setting, names_size
 from charllm.spec.readers.shell.script import OPEN, Script, Unknown
 from charllm.spec.readers.values import MAX_TEXT, read_count
@@ -89,7 +90,7 @@ def collect_flags(words: Iterable[str], script: Script | None = None, source: st
             current.append(word)
     # Launchers on top of Megatron-LM write switches with a value.
     values = {name: held for name, held in values.items() if [word.lower() for word in held[:1]] != ["false"]}
-    return Flags(values, written, find_lines(source, written), script, tuple(stray))
+    return Flags(told_flags(values), written, find_lines(source, written), script, tuple(stray))
 
 
 def canonical(spelled: str) -> str:

@@ -27,6 +27,10 @@ _FAMILIES = {"t5": "an encoder-decoder", "bert": "BERT", "ict": "a retriever", "
              "starcoder": _OWN, "bloom": _OWN, "falcon": _OWN, "chatglm": _OWN, "glm130b": _OWN, "galactica": _OWN,
              "baichuan": _OWN, "baichuan2": _OWN}  # fmt: skip
 """Part of a program's name: what it trains beside or instead of a decoder that the flags describe."""
+ENVIRONMENTS = re.compile(
+    r"conda|activate|bashrc|profile|modules?\b|venv|setvars|/etc/|env\.sh|setup|start-", re.IGNORECASE
+)
+"""Files that set up programs and paths, and no training settings."""
 _WHOLE = re.compile(r"\d{1,7}", re.ASCII)
 
 
@@ -141,7 +145,7 @@ def _why_nothing(script: Script) -> str:
         return f"--args 'WORDS', the script's arguments {', '.join(script.asked_arguments)}, and "
     if script.exited is not None:
         return f"--args 'WORDS' or --env NAME=VALUE, without which the script exits on line {script.exited}, and "
-    missing = next(iter(script.not_found), None)
+    missing = next((name for name in script.not_found if not ENVIRONMENTS.search(name)), None)
     return f"the script {missing}, which this one starts, beside it, and " if missing else ""
 
 

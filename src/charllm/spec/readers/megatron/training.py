@@ -25,6 +25,7 @@ STATES = {
     "main_gradient_precision": ("--main-grads-dtype", FORMATS),
 }
 """Field of the training: flag that states its format, and what its words mean."""
+REDUCED = dict.fromkeys(("bf16", "bfloat16", "fp16", "float16"), "bf16")
 FP8_FLAGS = ("--fp8-format", "--fp8-hybrid", "--fp8-e4m3")
 OLD_RECOMPUTES = ("--checkpoint-activations", "--deepspeed-activation-checkpointing", "--activations-checkpoint-method")
 
@@ -101,6 +102,9 @@ def _wide_layers(flags: Flags) -> int | None:
 
 def _reduce_precision(flags: Flags) -> str:
     """Return the format of the gradient reduction, which bf16 training does in fp32 unless told otherwise."""
+    stated = known_text_of(flags, "--megatron-fsdp-grad-comm-dtype")
+    if stated is not None:
+        return read_choice("--megatron-fsdp-grad-comm-dtype", stated, {**REDUCED, "fp32": "fp32", "float32": "fp32"})
     if "--bf16" in flags:
         return "bf16" if "--grad-reduce-in-bf16" in flags else "fp32"
     fp32 = flags.any("--accumulate-allreduce-grads-in-fp32", "--fp32-allreduce")

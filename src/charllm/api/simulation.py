@@ -10,7 +10,7 @@ from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.result import RunResult
-from charllm.result.store import drafted, write_text
+from charllm.result.store import check_place, drafted, write_text
 from charllm.result.uncertainty import with_intervals
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.settings import SimulateKeywords, SimulateSettings
@@ -76,6 +76,8 @@ def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) 
     length = {"steps": settings.steps, "seconds_s": settings.seconds_s}
     length = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": length}) if length else request)
+    if settings.out is not None:
+        check_place(settings.out)
     page = None if settings.report is None else as_file(settings.report, "--report")
     found = predict(
         spec,

@@ -1,4 +1,4 @@
-"""Versions that installs are held to: constraints.txt, and the containers that use it (CI has no Docker to build them)."""
+"""Versions that installs are held to: constraints.txt, and containers that use it (CI has no Docker to build them)."""
 
 import re
 import tomllib

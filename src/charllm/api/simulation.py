@@ -18,8 +18,6 @@ from charllm.simulate.work import LONGEST_S
 from charllm.spec.flags import take
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.trace.chakra_nodes import rank_nodes
-from charllm.trace.chakra_writer import to_json, to_protobuf
 
 USUAL = SimulateSettings()
 
@@ -143,6 +141,9 @@ MOST_NODES = 2_000_000
 
 def write_chakra(found: Simulation, folder: Path) -> list[str]:
     """Write `rank-N.et` (protobuf) and `rank-N.json` of every rank; returns what to say where nothing is written."""
+    from charllm.trace.chakra_nodes import rank_nodes
+    from charllm.trace.chakra_writer import to_json, to_protobuf
+
     simulated = found.simulated
     if simulated is None:
         return [f"{FLAG}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"]

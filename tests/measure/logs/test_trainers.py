@@ -176,7 +176,8 @@ FORMS = {
     "megatron-bridge": (
         "Step Time : 5.21s GPU utilization: 433.1MODEL_TFLOP/s/GPU\n [2025-08-19 12:00:10] iteration        2/"
         "      50 | consumed samples:          256 | elapsed time per iteration (ms): 5210.2 | "
-        "throughput per GPU (TFLOP/s/GPU): 433.1 | energy per GPU (J/iter/GPU): 3400.0 | power per GPU (W/GPU): 652.6 | learning rate: 6.000000E-06 | "
+        "throughput per GPU (TFLOP/s/GPU): 433.1 |"
+        " energy per GPU (J/iter/GPU): 3400.0 | power per GPU (W/GPU): 652.6 | learning rate: 6.000000E-06 | "
         "global batch size:   128 | lm loss: 1.178000E+01 | loss scale: 1.0 | grad norm: 14.600 | "
         "number of skipped iterations:   0 | number of nan iterations:   0 |\n",
         {"number": 2, "seconds": pytest.approx(5.2102), "gpu_power_w": 652.6, "loss": 11.78},

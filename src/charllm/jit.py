@@ -84,6 +84,11 @@ def flatten(argument: Any, values: list[Any]) -> Any:
     return argument.dtype.str
 
 
+def runs_uncompiled() -> bool:
+    """Tell whether a function was called that would run as machine code if numba were installed."""
+    return _versions.cache_info().currsize > 0 and _versions() is None
+
+
 def cache_folders() -> list[Path]:
     """List where machine code may be kept, best first: beside the package, or in the user's cache."""
     home = os.path.expanduser("~/.cache")

@@ -2,10 +2,10 @@
 
 PATH is a file, or a folder with one file per rank: traces of torch.profiler (Kineto; .json or .json.gz, of NVIDIA or
 AMD GPUs or of CPUs), Chakra (.et, .json), Nsight Systems (.sqlite), rocprofv3 (.json, .csv, .pftrace), JAX
-(.xplane.pb, trace.json.gz), and the pictures that --perfetto writes. Every event is classified by its collective's arguments, its name
-and its stream; each process group is named by its axis. Flags that describe the run make these names certain and add
-MFU. Notes list what could not be read or determined. Exit codes: 0 done, 1 no step could be read, 2 the request is
-wrong.
+(.xplane.pb, trace.json.gz), and the pictures that --perfetto writes. Every event is classified by its collective's
+arguments, its name and its stream; each process group is named by its axis. Flags that describe the run make these
+names certain and add MFU. Notes list what could not be read or determined. Exit codes: 0 done, 1 no step could be
+read, 2 the request is wrong.
 """
 
 import argparse

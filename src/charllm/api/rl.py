@@ -17,6 +17,9 @@ from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table, as_table, merge
 from charllm.spec.run import RunSpec, check_run
 
+SYNCHRONOUS_HOST_S = 4e-3
+"""Published: how long a GPU waits between decode steps where an engine schedules after each one, as trainers drive it
+(vLLM, issue 6854; 5 to 6 ms with 256 sequences, issue 10634). Servers schedule the next step beside this one."""
 PACKED_TOKENS = 4096
 """Published: NeMo RL packs samples up to its longest sequence, 4096 tokens in its 8B recipes."""
 SPLIT_FRACTIONS = (0.25, 0.375, 0.5, 0.625, 0.75)
@@ -130,7 +133,7 @@ def _rollout_run(request: Table, settings: RlSettings, cluster: Cluster) -> RunS
     return resolve_run({
         "model": request["model"],
         "cluster": cluster_table(cluster) if settings.rollout_gpus else request["cluster"],
-        "framework": settings.engine,
+        "framework": {"base": settings.engine, "step_host_s": SYNCHRONOUS_HOST_S},
         "parallelism": {"schedule": "forward-only", **degrees, **({"etp": 1} if settings.rollout_ep > 1 else {})},
         "training": {"global_batch_size": max(1, replicas), "micro_batch_size": 1,
                      "seq_length": settings.prompt_length},

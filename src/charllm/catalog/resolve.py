@@ -221,7 +221,9 @@ def find_entry(kind: str, asked: Any, field: str) -> Entry:
     if isinstance(asked, str):
         if kind == "models" and HUB_ID.fullmatch(asked) and not Path(asked).exists():
             if find_model(asked) is None:
-                raise SpecError(field, asked, "a model of `charllm catalog models`, or the config.json of its repository")
+                raise SpecError(
+                    field, asked, "a model of `charllm catalog models`, or the config.json of its repository"
+                )
             return find(kind, asked, field)
         if is_file(asked):
             return _read_file(kind, asked, field)

@@ -130,7 +130,9 @@ def find_model(asked: str) -> str | None:
     name = asked.rstrip("/").rpartition("/")[2]
     plain = _TUNED.sub("", name)
     known = _joined_names()
-    return find_name("models", name) or known.get(_joined(name)) or find_name("models", plain) or known.get(_joined(plain))
+    return (
+        find_name("models", name) or known.get(_joined(name)) or find_name("models", plain) or known.get(_joined(plain))
+    )
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from charllm.catalog.sizes import node_gpus, usual_machine
 from charllm.catalog.tables import Entry, entries, find_name
 from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, unresolved
 from charllm.spec.request import Table
-from charllm.units import BITS_PER_BYTE, GIGA, TERA
+from charllm.units import BITS_PER_BYTE, GIGA, MEGA, TERA
 
 CHIP = re.compile(r"(mi\d{3}[a-z]?|gb[23]00|gh200|b[123]00|h[12]00|h800|h20|a100|a800|v100)(?![\d.])")
 CLASSES = {"hopper": "h100", "ampere": "a100", "blackwell ultra": "b300", "blackwell": "b200", "volta": "v100"}
@@ -169,7 +169,9 @@ def in_bits(text: str) -> str:
     text = re.sub(
         r"(\d+(?:\.\d+)?) ?(M|G|T)B(?=/s|ps)", lambda rate: f"{float(rate[1]) * BITS_PER_BYTE:g} {rate[2]}b", text
     )
-    text = re.sub(r"(?i)(\d+(?:\.\d+)?) ?mb(?:it)?(?:/s|ps)\b", lambda rate: f"{float(rate[1]) / 1e3:g} Gb/s", text)
+    text = re.sub(
+        r"(?i)(\d+(?:\.\d+)?) ?mb(?:it)?(?:/s|ps)\b", lambda rate: f"{float(rate[1]) * MEGA / GIGA:g} Gb/s", text
+    )
     return re.sub(r"(?i)(\d+) ?(?:gbe\b|gig\w*(?: ethernet)?\b|gbase-\w+)", r"\1 Gb/s Ethernet", text)
 
 

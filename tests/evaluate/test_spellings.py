@@ -427,7 +427,7 @@ def test_nodes_hold_as_many_gpus_as_a_row_says_or_as_divide_them_evenly() -> Non
 @pytest.mark.parametrize(
     ("changes", "node", "fabric", "cooling"),
     [
-        ({"gpu": "MI250X (GCD)", "source": "spyysalo/lumi-llm-scaling"}, "lumi-mi250x", "slingshot-4x200g-host", "liquid"),
+        ({"gpu": "MI250X", "source": "spyysalo/lumi-llm-scaling"}, "lumi-mi250x", "slingshot-4x200g-host", "liquid"),
         ({"gpu": "MI250X", "interconnect": "Frontier: Slingshot"}, "frontier-mi250x", "slingshot-4x200g", "liquid"),
         ({"gpu": "H100", "source": "frontier models"}, "hgx-h100", "8x400g", "air"),
     ],

@@ -264,7 +264,8 @@ def test_a_sharded_pipeline_gathers_all_layers_of_a_stage_in_one_message() -> No
 
 def test_a_host_bound_step_whose_weights_are_gathered_under_its_first_pass_is_not_shorter_at_a_lower_clock() -> None:
     request = {
-        "model": "gpt2", "framework": "megatron-bridge", "cluster": {"base": "charllm-ppt-h200", "nodes": 2, "node": {"gpus": 1, "upstream": []}},
+        "model": "gpt2", "framework": "megatron-bridge",
+        "cluster": {"base": "charllm-ppt-h200", "nodes": 2, "node": {"gpus": 1, "upstream": []}},
         "parallelism": {"zero": 2},
         "training": {"micro_batch_size": 1, "global_batch_size": 2, "optimizer": "none", "precision": "fp32"},
     }  # fmt: skip

@@ -165,7 +165,7 @@ def test_shard_sizes_are_read_from_words(text: str, expected: tuple[int, int, in
         ("GPT OSS 20B (forced balance)", "gpt-oss-20b"),
         ("Llama2_13B pretrain", "llama2-13b"),
         ("DeepSeek-V3-16B", None),
-        ("Qwen3-Next-80B-A3B", None),
+        ("Qwen3-Next-80B-A3B", "qwen3-next-80b-a3b"),
         ("Qwen9 3B", None),
         ("", None),
     ],

@@ -5,11 +5,12 @@ Equation: the sensor shows inlet + x_die + x_base + x_sink, and each rise follow
     time_k dx_k/dt = target_k - x_k
     target_die, target_base = R_die, R_base  (P - memory_byte_heat B)
     target_sink = R_sink (sum of P over the package) + sum over upstream slots of preheat P
+    target_memory = rest + R_board P + R_own memory_byte_heat B
 
 with P the board's power and B its memory traffic in bytes per second: heat of memory stacks reaches the sink, not the
-die's sensor. Power that is constant over a step is carried exactly, so the result does not depend on the step. Air
-passes a chassis in well under a second: what a GPU gives to it reaches those downstream at once and warms their sinks
-with the sinks' own time.
+die's sensor. The stacks' own sensor shows inlet + x_sink + x_memory. Power that is constant over a step is carried
+exactly, so the result does not depend on the step. Air passes a chassis in well under a second: what a GPU gives to it
+reaches those downstream at once and warms their sinks with the sinks' own time.
 
 Flow: a sink's resistance falls with flow^-0.8 (forced convection over fins and in channels, Dittus and Boelter 1930),
 the air's warming with 1 / flow (its heat capacity); conduction through die and base does not care.
@@ -54,6 +55,19 @@ MEDIA = {
 }
 
 
+class MemoryHeat(NamedTuple):
+    """How warm memory stacks become above the sink they share with the die."""
+
+    rest_k: float
+    board_k_per_w: float
+    own_k_per_w: float
+    time_s: float
+
+    def target_k(self, power_w: ArrayLike, own_w: ArrayLike = 0.0) -> Floats:
+        """Return the rise to which power of the board, and heat of traffic, drive them."""
+        return np.asarray(self.rest_k + self.board_k_per_w * np.asarray(power_w) + self.own_k_per_w * np.asarray(own_w))
+
+
 class Poles(NamedTuple):
     """Resistance and time constant of each pole of each slot, both [slots, poles]."""
 
@@ -71,6 +85,7 @@ class Network:
     air_k_per_w: Floats
     memory_byte_heat_j: float
     package_gpus: int
+    memory: MemoryHeat
 
     @property
     def slots(self) -> int:
@@ -127,7 +142,10 @@ def network(node: Node, cooling: Cooling) -> Network:
     for array in (resistance, time_s, air, neighbour):
         array.flags.writeable = False
     heat = node.gpu.heat
-    return Network(resistance, time_s, neighbour, air, heat.memory_byte_heat_j, node.gpu.package_gpus)
+    # Stacks give their heat to the base beside the die.
+    conducted = heat.memory_board_resistance_k_per_w * MEDIA[cooling.kind].base_fraction
+    memory = MemoryHeat(heat.memory_rest_k, conducted, heat.memory_resistance_k_per_w, heat.memory_time_s)
+    return Network(resistance, time_s, neighbour, air, heat.memory_byte_heat_j, node.gpu.package_gpus, memory)
 
 
 def steady_state_k(power_w: ArrayLike, net: Network, memory_bytes_per_s: ArrayLike = 0.0) -> Floats:

@@ -22,7 +22,10 @@ COLUMNS = ["GPUs", *metric_headings(SHOWN), "power-throttled", "thermal-throttle
 DROP = ("GPUs", "thermal-throttled")
 GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     **{name: (name, str) for name in ("rank", "node", "slot", "stage")},
-    **{quantity(name).heading: (name, quantity(name).cell) for name in (*SHOWN, "memory_peak_bytes")},
+    **{
+        quantity(name).heading: (name, quantity(name).cell)
+        for name in (*SHOWN, "memory_temperature_peak_c", "memory_peak_bytes")
+    },
 }
 NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "node": ("node", str),

@@ -3,7 +3,7 @@
 Equation: over steps of t seconds at the power of the last round, a sink's rise x goes to its target as
 x = target + (x0 - target) exp(-t / time constant); a step is simulated again when some sink has moved by MOVED_K, or
 by half of what is left, until all are SETTLED_K from their targets: near its limit a GPU loses a tenth of its clock in
-0.5 K.
+0.5 K. A run ends when a GPU gets so hot that it turns itself off.
 Source: gpu/heat.py for targets and time constants.
 Ignores: coolant and air that warm up themselves; clocks that move between two rounds.
 """
@@ -25,6 +25,7 @@ from charllm.simulate.steady import (
     SimulatedStep,
     add_steps,
     carry_poles,
+    shuts_down,
     simulate_once,
     sink_fractions,
     sink_target_k,
@@ -33,8 +34,13 @@ from charllm.simulate.steady import (
 
 MOVED_K = 0.5
 """A step is simulated again when a sink, or a pole above it, has moved so far; a sink sooner where less is left."""
+COARSE_K = 4.0
+"""The same where only the time until a GPU turns itself off is asked for."""
 MOST_ROUNDS = 1000
 """Where temperatures still swing after so many rounds, the last one stands for the rest; a run warms up within 200."""
+
+
+LONGEST_S = 24 * 3600.0
 
 
 class Moment(NamedTuple):
@@ -55,6 +61,8 @@ def simulate_from_cold(machine: Machine, steps: int | None, seconds_s: float | N
     for moment in warm_up(machine, steps, seconds_s):
         total = add_steps(total, moment.simulated_step, moment.covered)
         done, rounds = done + moment.covered, rounds + 1
+        if shuts_down(machine, moment.simulated_step):
+            break
     if total is None:
         raise ValueError("a run from a cold start has at least one step")
     sums = total.sums.copy()
@@ -64,7 +72,15 @@ def simulate_from_cold(machine: Machine, steps: int | None, seconds_s: float | N
                           cluster_w=last.cluster_w, rounds=rounds)  # fmt: skip
 
 
-def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Iterator[Moment]:
+def seconds_to_shutdown(machine: Machine) -> float | None:
+    """Return how long after a cold start a GPU turns itself off."""
+    for moment in warm_up(machine, None, LONGEST_S, COARSE_K):
+        if shuts_down(machine, moment.simulated_step):
+            return moment.begun_s
+    return None
+
+
+def warm_up(machine: Machine, steps: int | None, seconds_s: float | None, moved_k: float = MOVED_K) -> Iterator[Moment]:
     """Simulate the steps of a run that begins with idle GPUs, one for each time that sinks have moved."""
     cluster = machine.run.cluster
     nets = [network(node, cluster.cooling) for node in cluster.kinds]
@@ -76,15 +92,15 @@ def warm_up(machine: Machine, steps: int | None, seconds_s: float | None) -> Ite
     pole_s = float(np.max(-machine.board.tick_s / np.log(machine.decay)))
     done, ran_s, rounds = 0.0, 0.0, 0
     while True:
-        before_k = state[:, step_loop.POLES :].copy()
+        before_k = state[:, step_loop.MEMORY :].copy()
         simulated_step = simulate_once(machine, state, sink_k)
         rounds += 1
         left = _left(simulated_step.step_time_s, done, ran_s, steps, seconds_s)
         target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
-        covered = min(left, _until_moved(sink_k, target_k, time_s, simulated_step.step_time_s))
+        covered = min(left, _until_moved(sink_k, target_k, time_s, simulated_step.step_time_s, moved_k))
         far_k = carry_poles(machine, state, before_k, 0.0)
-        if far_k > MOVED_K:
-            moments_s = -pole_s * math.log1p(-MOVED_K / far_k)
+        if far_k > moved_k:
+            moments_s = -pole_s * math.log1p(-moved_k / far_k)
             covered = min(covered, max(1.0, math.floor(moments_s / simulated_step.step_time_s)))
         if rounds == 1:
             # It begins with the governor of an idle GPU, which has to find its clock.
@@ -145,11 +161,13 @@ def _left(step_time_s: float, done: float, ran_s: float, steps: int | None, seco
     return max(1e-9, ((seconds_s or 0.0) - ran_s) / step_time_s)
 
 
-def _until_moved(sink_k: np.ndarray, target_k: np.ndarray, time_s: np.ndarray, step_time_s: float) -> float:
+def _until_moved(
+    sink_k: np.ndarray, target_k: np.ndarray, time_s: np.ndarray, step_time_s: float, moved_k: float = MOVED_K
+) -> float:
     """Return after how many steps, at least one, some sink has moved far enough to simulate a step again."""
     distance = np.abs(target_k - sink_k)
     far = distance > SETTLED_K
     if not far.any():
         return math.inf
-    moments_s = -time_s[far] * np.log1p(-np.minimum(0.5, MOVED_K / distance[far]))
+    moments_s = -time_s[far] * np.log1p(-np.minimum(0.5, moved_k / distance[far]))
     return max(1.0, math.floor(float(np.min(moments_s)) / step_time_s))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.physics import decay, idle_w
+from charllm.gpu.physics import decay, idle_w, relax
 from charllm.simulate import step_loop
 from charllm.simulate.steady import (
     LEAST_ROUND_S,
@@ -25,6 +25,7 @@ from charllm.simulate.steady import (
     build_machine,
     proceed,
     repeat_poles,
+    rises_k,
     simulate_once,
     sink_target_k,
     start_state,
@@ -110,11 +111,11 @@ def _run_phase(phase: Phase, machine: Machine, state: Floats, sink_k: Floats) ->
     if phase.step is None:
         return _rest(phase, machine, state, sink_k)
     count = min(phase.times, max(1, int(np.ceil(LEAST_ROUND_S / machine.open_s))))
-    before_k = state[:, step_loop.POLES :].copy()
+    before_k = state[:, step_loop.MEMORY :].copy()
     first = simulate_once(machine, state, sink_k, repeats=count)
     if phase.times == count:
         return PhaseRun(phase, machine, first, first.series, first.cluster_w)
-    state[:, step_loop.POLES :] = repeat_poles(machine, state, before_k)
+    state[:, step_loop.MEMORY :] = repeat_poles(machine, state, before_k)
     later = simulate_once(machine, state, sink_k, repeats=count)
     total = add_steps(add_steps(None, first, count), later, phase.times - count)
     sums = total.sums.copy()
@@ -143,20 +144,21 @@ def _rest(phase: Phase, machine: Machine, state: Floats, sink_k: Floats) -> Phas
     power_w = np.array([idle_w(board) for board in machine.boards])[machine.kind] + 0.0
     boxes = max(1, round(phase.rest_s / machine.board.tick_s))
     left = machine.decay[machine.kind] ** boxes
-    target_k = power_w[:, None] * machine.resistance[machine.kind]
-    state[:, step_loop.POLES :] = target_k + (state[:, step_loop.POLES :] - target_k) * left
+    rises = state[:, step_loop.MEMORY :]
+    rises[:] = relax(rises, rises_k(machine, power_w), left)
     forgotten = decay(phase.rest_s, machine.board.mean_s)
     state[:, step_loop.MEAN_W] = power_w + (state[:, step_loop.MEAN_W] - power_w) * forgotten
     state[:, step_loop.LAST_W], state[:, step_loop.CLOCK] = power_w, machine.asked_hz
     state[:, step_loop.CAUSE] = 0.0
     air_c = state[:, step_loop.AIR_C]
-    die_c = air_c + state[:, step_loop.POLES :].sum(axis=1)
+    die_c, memory_c = air_c + state[:, step_loop.POLES :].sum(axis=1), air_c + state[:, step_loop.MEMORY]
     sums = np.zeros((len(state), step_loop.SUMS))
     sums[:, step_loop.ENERGY] = power_w * phase.rest_s
     sums[:, step_loop.CLOCK_S], sums[:, step_loop.CLOCK2_S] = (machine.asked_hz**n * phase.rest_s for n in (1, 2))
     sums[:, step_loop.PEAK_W] = sums[:, step_loop.SENSOR_W] = power_w
     sums[:, step_loop.HOT_C] = sums[:, step_loop.COLD_C] = die_c
     sums[:, step_loop.HEAT_S] = die_c * phase.rest_s
+    sums[:, step_loop.MEMORY_HOT_C], sums[:, step_loop.MEMORY_HEAT_S] = memory_c, memory_c * phase.rest_s
     signals = np.stack([power_w, die_c, machine.asked_hz, np.zeros(len(state))], axis=1)[:64, None, :]
     weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
     cluster_w = np.full(boxes, float(np.sum(weights * power_w)))

@@ -6,7 +6,7 @@ Source: arXiv:2508.14318 for the band.
 Ignores: power of the cluster inside one box (25 ms); nodes that are out of step with each other.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from charllm.gpu.sensor import HOPPER
 from charllm.layout.nodes import node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
-from charllm.simulate.steady import Machine, SimulatedStep
+from charllm.simulate.steady import Machine, SimulatedStep, shutdown_c, shuts_down
 from charllm.spec.hardware import Cluster
 
 RAMP_S = 1.0
@@ -34,13 +34,14 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
     run, sums, step_s = machine.run, simulated_step.sums, simulated_step.step_time_s
     weights = np.tile(machine.fold.weights, run.parallelism.pp)
     slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.node_kind]
-    off_c = np.array([node.gpu.shutdown_temperature_c or np.inf for node in run.cluster.kinds])[machine.node_kind]
+    memory_limit_c = np.array([board.memory_operating_c for board in machine.boards])[machine.kind]
+    (mean_c, peak_c), memory = shown_c(machine, simulated_step), shown_memory_c(machine, simulated_step)
     power_w = sums[:, step_loop.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, step_loop.ENERGY]))
     clock = np.average(sums[:, step_loop.CLOCK_S], weights=weights) / step_s
     square = np.average(sums[:, step_loop.CLOCK2_S], weights=weights) / step_s
     by_node = power_w[machine.representatives].reshape(run.cluster.nodes, run.cluster.node.gpus)
-    degrees = (sums[:, step_loop.HEAT_S] / step_s)[machine.representatives].reshape(by_node.shape)
+    degrees = mean_c[machine.representatives].reshape(by_node.shape)
     asked_hz = float(np.average(machine.asked_hz, weights=weights))
     return {
         "power_mean_w": energy_j / step_s / run.parallelism.world,
@@ -51,11 +52,14 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
         "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node))),
         **cluster_metrics(machine, simulated_step),
         "temperature_mean_c": float(np.mean(degrees)),
-        "temperature_peak_c": float(sums[:, step_loop.HOT_C].max()),
+        "temperature_peak_c": float(peak_c.max()),
         "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
-        "temperature_swing_k": float(np.max(sums[:, step_loop.HOT_C] - sums[:, step_loop.COLD_C])),
-        "margin_to_slowdown_k": float(np.min(slowdown_c - sums[:, step_loop.HOT_C])),
-        "shutdown": bool(np.any(sums[:, step_loop.HOT_C] >= off_c)),
+        "temperature_swing_k": float(np.max(np.maximum(0.0, peak_c - sums[:, step_loop.COLD_C]))),
+        "margin_to_slowdown_k": float(np.min(slowdown_c - peak_c)),
+        "memory_temperature_mean_c": float(np.average(memory.mean_c, weights=weights)),
+        "memory_temperature_peak_c": float(memory.peak_c.max()),
+        "margin_to_memory_limit_k": _finite(np.min(memory_limit_c - memory.peak_c)),
+        "shutdown": shuts_down(machine, simulated_step),
         "clock_mean_hz": float(clock),
         "clock_std_fraction": float(np.sqrt(max(0.0, square - clock**2)) / clock),
         "throttled_time_fraction": {
@@ -67,6 +71,32 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
             for place, cause in enumerate(CAUSES)
         },
     }
+
+
+class Degrees(NamedTuple):
+    """[gpu] what a sensor shows in a step."""
+
+    mean_c: Floats
+    peak_c: Floats
+
+
+def shown_c(machine: Machine, simulated_step: SimulatedStep) -> Degrees:
+    """Return what the sensors of dies show; nothing is read beyond where a GPU turns itself off."""
+    sums, off_c = simulated_step.sums, shutdown_c(machine)
+    mean_c = sums[:, step_loop.HEAT_S] / simulated_step.step_time_s
+    return Degrees(np.minimum(mean_c, off_c), np.minimum(sums[:, step_loop.HOT_C], off_c))
+
+
+def shown_memory_c(machine: Machine, simulated_step: SimulatedStep) -> Degrees:
+    """Return what the sensors of memory show; the sink of a GPU that turns itself off becomes no warmer than that."""
+    sums = simulated_step.sums
+    never_k = np.maximum(0.0, sums[:, step_loop.HOT_C] - shutdown_c(machine))
+    mean_c = sums[:, step_loop.MEMORY_HEAT_S] / simulated_step.step_time_s
+    return Degrees(mean_c - never_k, sums[:, step_loop.MEMORY_HOT_C] - never_k)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def cluster_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, float | None]:
@@ -101,13 +131,16 @@ def swing_metrics(power_w: Floats, box_s: float) -> dict[str, float | None]:
 def gpu_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[str, Floats]:
     """Return per GPU of the cluster what its row of the result holds."""
     sums, step_s = simulated_step.sums, simulated_step.step_time_s
+    (mean_c, peak_c), memory = shown_c(machine, simulated_step), shown_memory_c(machine, simulated_step)
     asked_hz = machine.asked_hz
     columns = {
         "power_mean_w": sums[:, step_loop.ENERGY] / step_s,
         "power_peak_w": sums[:, step_loop.PEAK_W],
         "power_peak_sensor_w": sums[:, step_loop.SENSOR_W],
-        "temperature_mean_c": sums[:, step_loop.HEAT_S] / step_s,
-        "temperature_peak_c": sums[:, step_loop.HOT_C],
+        "temperature_mean_c": mean_c,
+        "temperature_peak_c": peak_c,
+        "memory_temperature_mean_c": memory.mean_c,
+        "memory_temperature_peak_c": memory.peak_c,
         "clock_mean_hz": sums[:, step_loop.CLOCK_S] / step_s,
         "wait_for_group_s": sums[:, step_loop.GROUP_WAIT],
     }
@@ -132,9 +165,7 @@ def node_rows(machine: Machine, simulated_step: SimulatedStep) -> list[dict[str,
     power = (simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)[machine.representatives].reshape(
         shape
     )
-    degrees = (simulated_step.sums[:, step_loop.HEAT_S] / simulated_step.step_time_s)[machine.representatives].reshape(
-        shape
-    )
+    degrees = shown_c(machine, simulated_step)[0][machine.representatives].reshape(shape)
     whole = whole_node_w(cluster, power)
     preheat_k, kinds = np.empty_like(power), node_kinds(cluster)
     for place, kind in enumerate(cluster.kinds):

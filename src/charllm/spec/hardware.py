@@ -52,6 +52,9 @@ class Gpu:
         "Temperature at which the hardware turns itself off; none: not known, never.", 40, 160, None
     )
     max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 30, 150)
+    memory_operating_temperature_c: float | None = number(
+        "Temperature of memory above which software lowers the clock; none: not known, never.", 30, 150, None
+    )
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
     context_bytes: float = number("Memory of a process before its first tensor (CUDA context).", 0, 1e11)
 

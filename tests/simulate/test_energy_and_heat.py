@@ -9,8 +9,9 @@ from charllm.catalog.resolve import resolve_run
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.simulate import step_loop
 from charllm.simulate.cold import seconds_to_shutdown
+from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.slices import BOARD_J, CORE_J, MATRIX_J, work_s
-from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once, sink_target_k, start_state
+from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once, start_state
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
 from tests.gpu.heat_balance import heat_to_air_w

@@ -5,6 +5,7 @@ import pytest
 
 from charllm.gpu.heat import SINK, network
 from charllm.simulate import steady, step_loop
+from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.steady import (
     AVERAGED_S,
     LEAST_ROUND_S,
@@ -15,7 +16,6 @@ from charllm.simulate.steady import (
     repeat_poles,
     repeats_of,
     simulate_once,
-    sink_target_k,
     start_state,
     watch_gpu,
 )

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.heat import SINK, network
+from charllm.gpu.heat import FLOW_EXPONENT, SINK
 from charllm.gpu.physics import decay, idle_w, relax
 from charllm.layout.nodes import inlets_c
 from charllm.simulate import step_loop
+from charllm.simulate.sinks import mean_c_of, node_flows, normal_networks, power_w_of, sink_fractions, sink_target_k
 from charllm.simulate.steady import (
     SETTLED_K,
     Machine,
@@ -27,8 +28,6 @@ from charllm.simulate.steady import (
     carry_poles,
     shuts_down,
     simulate_once,
-    sink_fractions,
-    sink_target_k,
     start_state,
 )
 
@@ -83,12 +82,12 @@ def seconds_to_shutdown(machine: Machine) -> float | None:
 def warm_up(machine: Machine, steps: int | None, seconds_s: float | None, moved_k: float = MOVED_K) -> Iterator[Moment]:
     """Simulate the steps of a run that begins with idle GPUs, one for each time that sinks have moved."""
     cluster = machine.run.cluster
-    nets = [network(node, cluster.cooling) for node in cluster.kinds]
+    nets = normal_networks(cluster)
     resting_w = idle_w(machine.board)
     state = start_state(machine, resting_w)
     sink_k = sink_target_k(machine, np.full(len(state), resting_w))
-    time_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.node_kind, machine.gpus % cluster.node.gpus]
-    time_s = time_s * sink_fractions(machine.run)[machine.gpus]
+    normal_s = np.stack([net.time_s[:, SINK] for net in nets])[machine.node_kind, machine.gpus % cluster.node.gpus]
+    normal_s = normal_s * sink_fractions(machine.run)[machine.gpus]
     pole_s = float(np.max(-machine.board.tick_s / np.log(machine.decay)))
     done, ran_s, rounds = 0.0, 0.0, 0
     while True:
@@ -96,7 +95,10 @@ def warm_up(machine: Machine, steps: int | None, seconds_s: float | None, moved_
         simulated_step = simulate_once(machine, state, sink_k)
         rounds += 1
         left = _left(simulated_step.step_time_s, done, ran_s, steps, seconds_s)
-        target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
+        mean_c = mean_c_of(simulated_step)
+        target_k = sink_target_k(machine, power_w_of(simulated_step), mean_c)
+        # A sink that gives its heat away faster also follows faster.
+        time_s = normal_s * node_flows(machine, mean_c)[machine.gpus // cluster.node.gpus] ** FLOW_EXPONENT
         covered = min(left, _until_moved(sink_k, target_k, time_s, simulated_step.step_time_s, moved_k))
         far_k = carry_poles(machine, state, before_k, 0.0)
         if far_k > moved_k:

@@ -16,6 +16,7 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.gpu.physics import decay, idle_w, relax
 from charllm.simulate import step_loop
+from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.steady import (
     LEAST_ROUND_S,
     START_W,
@@ -27,7 +28,6 @@ from charllm.simulate.steady import (
     repeat_poles,
     rises_k,
     simulate_once,
-    sink_target_k,
     start_state,
 )
 from charllm.workload.step import Step
@@ -73,13 +73,18 @@ class PhaseRun(NamedTuple):
         """[GPU of the cluster] over the phase."""
         return np.asarray(self.simulated_step.sums[self.machine.representatives, step_loop.ENERGY] * self.phase.times)
 
+    @property
+    def kelvin_s(self) -> Floats:
+        """[GPU of the cluster] degrees times seconds of the phase."""
+        return np.asarray(self.simulated_step.sums[self.machine.representatives, step_loop.HEAT_S] * self.phase.times)
+
 
 def simulate_cycle(phases: Sequence[Phase], before_round: Callable[[], None] = proceed) -> list[PhaseRun]:
     """Simulate phases in order until the mean power of the cycle no longer moves the sinks."""
     machines = [build_machine(phase.step) if phase.step else None for phase in phases]
     some = next(machine for machine in machines if machine)
     known = [machine or some for machine in machines]
-    mean_w = np.full(some.run.cluster.gpus, START_W)
+    mean_w, mean_c = np.full(some.run.cluster.gpus, START_W), None
     state, before = start_state(some), some
     for _ in range(MOST_ROUNDS):
         runs: list[PhaseRun] = []
@@ -87,10 +92,11 @@ def simulate_cycle(phases: Sequence[Phase], before_round: Callable[[], None] = p
             before_round()
             state = hand_on(machine, before, state)
             before = machine
-            sink_k = sink_target_k(machine, mean_w[machine.gpus])
+            sink_k = sink_target_k(machine, mean_w[machine.gpus], None if mean_c is None else mean_c[machine.gpus])
             runs.append(_run_phase(phase, machine, state, sink_k))
         total_s = sum(one.seconds for one in runs)
         now_w = np.sum([one.energy_j for one in runs], axis=0) / total_s
+        mean_c = np.sum([one.kelvin_s for one in runs], axis=0) / total_s
         moved_w, mean_w = float(np.max(np.abs(now_w - mean_w))), now_w
         if moved_w < SETTLED_W:
             break

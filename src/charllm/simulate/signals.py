@@ -12,12 +12,12 @@ import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.chassis import fan_power_w, node_power_w
-from charllm.gpu.heat import network
 from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.gpu.sensor import HOPPER
-from charllm.layout.nodes import node_kinds
+from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
+from charllm.simulate.sinks import node_flows, normal_networks
 from charllm.simulate.steady import Machine, SimulatedStep, shutdown_c, shuts_down
 from charllm.spec.hardware import Cluster
 
@@ -36,6 +36,7 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
     slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.node_kind]
     memory_limit_c = np.array([board.memory_operating_c for board in machine.boards])[machine.kind]
     (mean_c, peak_c), memory = shown_c(machine, simulated_step), shown_memory_c(machine, simulated_step)
+    flow = node_flows(machine, mean_c)
     power_w = sums[:, step_loop.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, step_loop.ENERGY]))
     clock = np.average(sums[:, step_loop.CLOCK_S], weights=weights) / step_s
@@ -49,14 +50,13 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
         "power_peak_sensor_w": float(sums[:, step_loop.SENSOR_W].max()),
         "energy_per_step_j": energy_j,
         "tokens_per_j": run.tokens_per_step / energy_j,
-        "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node))),
+        "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node, flow))),
         **cluster_metrics(machine, simulated_step),
         "temperature_mean_c": float(np.mean(degrees)),
         "temperature_peak_c": float(peak_c.max()),
         "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
         "temperature_swing_k": float(np.max(np.maximum(0.0, peak_c - sums[:, step_loop.COLD_C]))),
         "margin_to_slowdown_k": float(np.min(slowdown_c - peak_c)),
-        "memory_temperature_mean_c": float(np.average(memory.mean_c, weights=weights)),
         "memory_temperature_peak_c": float(memory.peak_c.max()),
         "margin_to_memory_limit_k": _finite(np.min(memory_limit_c - memory.peak_c)),
         "shutdown": shuts_down(machine, simulated_step),
@@ -102,10 +102,10 @@ def _finite(value: float) -> float | None:
 def cluster_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, float | None]:
     """Return the peak, the ramp and the swing of all nodes together."""
     cluster = machine.run.cluster
-    counts = np.bincount(node_kinds(cluster), minlength=len(cluster.kinds)).tolist()
+    flow, kinds = node_flows(machine, shown_c(machine, simulated_step).mean_c), node_kinds(cluster)
     beside_w = sum(
-        count * (node.overhead_w + fan_power_w(node, cluster.cooling))
-        for count, node in zip(counts, cluster.kinds, strict=True)
+        float(np.sum(node.overhead_w + fan_power_w(node, cluster.cooling, flow[kinds == place])))
+        for place, node in enumerate(cluster.kinds)
     )
     # The first boxes of a round belong partly to the step before.
     return swing_metrics(simulated_step.cluster_w[1:-1] + beside_w, simulated_step.box_s)
@@ -150,11 +150,13 @@ def gpu_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[str, Fl
     return {name: column[machine.representatives] for name, column in columns.items()}
 
 
-def whole_node_w(cluster: Cluster, gpu_power_w: Floats) -> Floats:
-    """Return what each node draws, from the power of its GPUs: [node, slot]."""
+def whole_node_w(cluster: Cluster, gpu_power_w: Floats, flow_fraction: Floats) -> Floats:
+    """Return what each node draws, from the power of its GPUs, [node, slot], and the flow through it."""
     whole, kinds = np.empty(cluster.nodes), node_kinds(cluster)
     for place, node in enumerate(cluster.kinds):
-        whole[kinds == place] = node_power_w(gpu_power_w[kinds == place], node, cluster.cooling)
+        whole[kinds == place] = node_power_w(
+            gpu_power_w[kinds == place], node, cluster.cooling, flow_fraction[kinds == place]
+        )
     return whole
 
 
@@ -166,10 +168,13 @@ def node_rows(machine: Machine, simulated_step: SimulatedStep) -> list[dict[str,
         shape
     )
     degrees = shown_c(machine, simulated_step)[0][machine.representatives].reshape(shape)
-    whole = whole_node_w(cluster, power)
-    preheat_k, kinds = np.empty_like(power), node_kinds(cluster)
-    for place, kind in enumerate(cluster.kinds):
-        preheat_k[kinds == place] = power[kinds == place] @ network(kind, cluster.cooling).air_k_per_w.T
+    flow, inlet_c = node_flows(machine, shown_c(machine, simulated_step).mean_c), inlets_c(cluster)
+    whole = whole_node_w(cluster, power, flow)
+    preheat_k, fans_w, kinds = np.empty_like(power), np.empty_like(flow), node_kinds(cluster)
+    for place, (kind, net) in enumerate(zip(cluster.kinds, normal_networks(cluster), strict=True)):
+        mine = kinds == place
+        preheat_k[mine] = power[mine] @ net.air_k_per_w.T / flow[mine, None]
+        fans_w[mine] = fan_power_w(kind, cluster.cooling, flow[mine])
     return [
         {
             "node": node,
@@ -178,6 +183,10 @@ def node_rows(machine: Machine, simulated_step: SimulatedStep) -> list[dict[str,
             "temperature_spread_k": float(np.ptp(degrees[node])),
             "temperature_mean_c": float(degrees[node].mean()),
             "preheat_k": float(preheat_k[node].max()),
+            "rack": node // cluster.cooling.rack_nodes,
+            "inlet_mean_c": float(inlet_c[node]),
+            "flow_fraction": float(flow[node]),
+            "fan_power_w": float(fans_w[node]),
         }
         for node in range(cluster.nodes)
     ]

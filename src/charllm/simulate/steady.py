@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats, Ints
-from charllm.gpu.heat import SINK, Network, network, steady_state_k
+from charllm.gpu.heat import SINK, Network, network
 from charllm.gpu.physics import Board, board_of, decay
 from charllm.layout.grid import Grid
-from charllm.layout.nodes import inlets_c, node_kinds
+from charllm.layout.nodes import inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
@@ -33,9 +33,9 @@ from charllm.simulate.gpu_kinds import (
     slow_run,
 )
 from charllm.simulate.knots import stack_knots
+from charllm.simulate.sinks import mean_c_of, power_w_of, sink_target_k
 from charllm.simulate.slices import POLL, Slices, clocks_of, cut_passes, waiting_rows
 from charllm.simulate.step_end import GRADIENTS, StepEnds, lay_step_ends
-from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.step_time import StepTime
@@ -162,7 +162,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
     moved_s, sent_s = _hops(step, slowest, turns, fold)
     nodes = [run.cluster.kinds[one.node] for one in kinds]
     boards = tuple(board_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
-    nets = [network(node, run.cluster.cooling) for node in nodes]
+    nets = [network(node, run.cluster.cooling.of(0)) for node in nodes]
     return Machine(
         run=run,
         open_s=slowest.step_time_s,
@@ -231,33 +231,6 @@ def rises_k(machine: Machine, power_w: Floats) -> Floats:
     """[gpu, rise] to which some power without traffic drives memory and the poles of the die."""
     rest_k, board_k_per_w, _ = machine.memory[machine.kind].T
     return np.column_stack([rest_k + board_k_per_w * power_w, power_w[:, None] * machine.resistance[machine.kind]])
-
-
-def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
-    """Return the rise of each simulated GPU's sink that the power of its whole node leads to."""
-    cluster = machine.run.cluster
-    by_node = power_w[machine.representatives].reshape(cluster.nodes, cluster.node.gpus)
-    rises, kinds = np.empty_like(by_node), node_kinds(cluster)
-    for place, node in enumerate(cluster.kinds):
-        rises[kinds == place] = steady_state_k(by_node[kinds == place], network(node, cluster.cooling))[..., SINK]
-    hot = list(machine.run.conditions.hot_gpus)
-    worse = (sink_fractions(machine.run)[hot] - 1) * _sink_k_per_w(cluster)[hot]
-    rises.ravel()[hot] += worse * by_node.ravel()[hot]
-    return np.asarray(rises.ravel()[machine.gpus])
-
-
-def sink_fractions(run: RunSpec) -> Floats:
-    """Return for each GPU of the cluster the resistance of its sink over the usual."""
-    fractions = np.ones(run.cluster.gpus)
-    factors = run.sink_factors
-    fractions[list(factors)] = list(factors.values())
-    return fractions
-
-
-def _sink_k_per_w(cluster: Cluster) -> Floats:
-    """Return for each GPU of a cluster the usual resistance of its sink."""
-    each = [network(node, cluster.cooling).resistance_k_per_w[:, SINK] for node in cluster.kinds]
-    return np.array(each)[node_kinds(cluster)].ravel()
 
 
 def shutdown_c(machine: Machine) -> Floats:
@@ -397,9 +370,9 @@ def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
-    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end."""
+    """Move poles on as if the round that has just ended were repeated; returns how far dies are from its end."""
     after_k, repeated_k = state[:, step_loop.MEMORY :], repeat_poles(machine, state, before_k)
-    far_k, of_box = float(np.max(np.abs(repeated_k - after_k))), machine.decay[machine.kind]
+    far_k, of_box = float(np.max(np.abs(repeated_k - after_k)[:, 1:])), machine.decay[machine.kind]
     state[:, step_loop.MEMORY :] = repeated_k + (after_k - repeated_k) * of_box ** (more_s / machine.board.tick_s)
     return far_k
 
@@ -427,9 +400,9 @@ def simulate_to_steady(
         before_k = poles.copy()
         simulated_step = simulate_once(machine, state, sink_k)
         rounds += 1
-        target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
+        target_k = sink_target_k(machine, power_w_of(simulated_step), mean_c_of(simulated_step))
         repeated_k = repeat_poles(machine, state, before_k)
-        moved_k, far_k = np.max(np.abs(target_k - sink_k)), np.max(np.abs(repeated_k - poles))
+        moved_k, far_k = np.max(np.abs(target_k - sink_k)), np.max(np.abs(repeated_k - poles)[:, 1:])
         still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
         settled = still and abs(simulated_step.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or rounds == MOST_ROUNDS:

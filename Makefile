@@ -11,9 +11,9 @@ help: ## list the targets
 
 setup: .venv/.done ## build .venv with everything for use and tests
 
-.venv/.done: pyproject.toml
+.venv/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
 packages: ## install the Debian packages that tests need, as root or by sudo

@@ -2,10 +2,10 @@
 
     python -m benchmarks.public_recordings FOLDER
 
-FOLDER holds recordings as owner+name/path; they are not part of this repository. For each: right (energy within 0.5 % of
-the trapezoid), refused (with its reason), wrong (energy differs, nothing said) or said (differs, and a note names why).
-The trapezoid is made here, apart from charllm's readers: the first column that parses as a time, the columns whose
-heading names a power, GPUs by index, uuid or column. A file whose power it does not find must be refused, or be
+FOLDER holds recordings as owner+name/path; they are not part of this repository. For each: right (energy within 0.5 %
+of the trapezoid), refused (with its reason), wrong (energy differs, nothing said) or said (differs, and a note names
+why). The trapezoid is made here, apart from charllm's readers: the first column that parses as a time, the columns
+whose heading names a power, GPUs by index, uuid or column. A file whose power it does not find must be refused, or be
 recorded without energy.
 """
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 import charllm
+from charllm import jit
+from charllm.cli import main
 from charllm.jit import SUFFIX, compiled, parts_of
 from charllm.simulate.step_loop import simulate_steps
 from charllm.timeline.engine import simulate_schedule
@@ -160,3 +163,15 @@ def test_machine_code_agrees_with_python(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(engine, "_simulate", engine._simulate.__wrapped__)  # type: ignore[attr-defined]
     plain = simulate_schedule(*arguments, blocking=False, chunks=1, microbatches=1)
     assert all(np.array_equal(one, other) for one, other in zip(compiled, plain, strict=True))
+
+
+def test_where_numba_is_missing_a_command_names_the_extra_that_makes_it_fast(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["catalog", "gpus"]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(jit, "find_spec", lambda _: None)
+    monkeypatch.setattr(jit, "_versions", cache(jit._versions.__wrapped__))
+    assert compiled(lambda number: 2 * number)(3.0) == 6.0
+    assert main(["catalog", "gpus"]) == 0
+    assert capsys.readouterr().err == "charllm: slow without numba: pip install 'charllm[fast]'\n"

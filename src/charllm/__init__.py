@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from charllm.reproduce.run import Reproduced, reproduce
     from charllm.result.result import RunResult
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Caps", "CharllmError", "Comparison", "Diagnosis", "Export", "OpsComparison", "Placement", "Replayed", "Reproduced",
     "RunResult", "SpecError", "Sweep", "Traced", "budget", "caps", "catalog", "characterize", "compare", "compare_ops",

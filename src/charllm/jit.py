@@ -22,6 +22,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
 Run = Callable[[list[Any]], Any]
 """Runs machine code on flattened arguments."""
@@ -65,6 +67,10 @@ def flatten(argument: Any, values: list[Any]) -> Any:
 
     numba passes an array as owner, parent, items, bytes of an item, data, shape and strides, and a tuple as its items.
     """
+    if isinstance(argument, np.ndarray) and argument.ndim:
+        data, flags = argument.__array_interface__["data"][0], argument.flags
+        values += (None, None, argument.size, argument.itemsize, data, *argument.shape, *argument.strides)
+        return argument.dtype.str, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable
     if isinstance(argument, tuple):
         fields = getattr(argument, "_fields", None)
         return (type(argument).__name__, fields, *[flatten(one, values) for one in argument])
@@ -72,15 +78,15 @@ def flatten(argument: Any, values: list[Any]) -> Any:
         if isinstance(argument, kind):
             values.append(kind(argument))
             return kind.__name__
-    if not hasattr(argument, "__array_interface__"):
+    if not isinstance(argument, np.ndarray | np.generic):
         raise TypeError(f"got {type(argument).__name__}; expected a number, an array or a tuple of them")
-    if not argument.ndim:
-        values.append(argument.item())
-        return argument.dtype.str
-    data = argument.__array_interface__["data"][0]
-    values += (None, None, argument.size, argument.itemsize, data, *argument.shape, *argument.strides)
-    flags = argument.flags
-    return argument.dtype.str, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable
+    values.append(argument.item())
+    return argument.dtype.str
+
+
+def runs_uncompiled() -> bool:
+    """Tell whether a function was called that would run as machine code if numba were installed."""
+    return _versions.cache_info().currsize > 0 and _versions() is None
 
 
 def cache_folders() -> list[Path]:

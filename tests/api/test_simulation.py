@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -97,3 +98,13 @@ def test_steps_from_a_cold_start_are_cooler() -> None:
     cold, steady = charllm.simulate(**RUN, steps=1), charllm.simulate(**RUN)
     assert cold.metrics["temperature_mean_c"] < steady.metrics["temperature_mean_c"]
     assert math.isfinite(cold.metrics["step_time_s"])
+
+
+def test_where_a_run_cannot_be_stored_nothing_is_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("charllm.api.simulation.predict", lambda *_, **__: pytest.fail("was simulated"))
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(charllm.SpecError, match="a folder that does not exist yet"):
+        charllm.simulate(**RUN, out=tmp_path / "taken")
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(charllm.CharllmError, match=r"charllm\[store\]"):
+        charllm.simulate(**RUN, out=tmp_path / "run")

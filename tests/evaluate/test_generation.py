@@ -1,6 +1,6 @@
 """Published generation against predictions."""
 
-from charllm.evaluate.generation import DECODE, GROUPS, PREFILL, predict_rows, read_rows
+from charllm.evaluate.generation import DECODE, GROUPS, LATENCY, PREFILL, predict_rows, read_rows
 
 ROWS = read_rows()
 
@@ -19,3 +19,11 @@ def test_static_decode_and_prefill_of_engines_err_little_with_nothing_fitted() -
         sizes = sorted(abs(row.error_fraction) for row in rows if GROUPS[name](row))
         assert sizes[len(sizes) // 2] < most
     assert {row.kind for row in rows} >= {PREFILL, DECODE}
+
+
+def test_steps_under_load_err_little_and_their_context_grows_with_the_answers() -> None:
+    rows, _left_out = predict_rows(row for row in ROWS[::2] if row["metric"].startswith("ITL"))
+    assert {row.kind for row in rows} == {LATENCY}
+    for name, most in (("dense, time per token under load", 0.10), ("experts, time per token under load", 0.20)):
+        sizes = sorted(abs(row.error_fraction) for row in rows if GROUPS[name](row))
+        assert sizes[len(sizes) // 2] < most

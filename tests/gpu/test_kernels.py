@@ -247,3 +247,19 @@ def test_kernels_that_a_host_launches_one_by_one_lie_further_apart_and_take_no_m
     # The gap does not follow the clock.
     assert after.clock_bound * after.running_s == pytest.approx(before.clock_bound * before.running_s)
     assert energy_of_kernels(eager, gpu, after).core_j == pytest.approx(energy_of_kernels(queued, gpu, before).core_j)
+
+
+@pytest.mark.parametrize(
+    ("columns", "tokens", "measured_us"),
+    [(4096, 128, 12480), (2048, 128, 6025), (1024, 128, 3121), (512, 128, 1732), (4096, 3072, 27190)],
+)
+def test_scaled_blocks_in_triton_take_as_long_as_published(columns: int, tokens: int, measured_us: float) -> None:
+    # 256 experts of DeepSeek-V3, eight for each token, on an H100: vLLM, pull request 13932.
+    rows = tokens * 8 // 256
+    sizes = (256, rows, columns, 7168), (256, rows, 7168, columns // 2)
+    gpu = resolve_cluster("h100x8").gpu
+    shapes = [KernelShape("gemm", size, "fp8", variant="tiled") for size in sizes]
+    predicted_us = 1e6 * sum(seconds(shape, gpu, gpu.clock_max_hz) for shape in shapes)
+    assert predicted_us == pytest.approx(measured_us, rel=0.1)
+    plain_us = 1e6 * sum(seconds(shape._replace(variant="best"), gpu, gpu.clock_max_hz) for shape in shapes)
+    assert plain_us < 0.6 * predicted_us

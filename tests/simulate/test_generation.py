@@ -66,6 +66,27 @@ def test_a_lower_cap_costs_decode_less_than_prefill() -> None:
     assert 1.0 <= slower["decode"] < slower["prefill"]
 
 
+def test_drawing_from_the_most_likely_tokens_sorts_the_vocabulary_in_vllm_alone() -> None:
+    def slower_s(engine: str) -> float:
+        plain, drawn = (generated(engine=engine, batch=512, top_p=top_p) for top_p in (False, True))
+        return float(drawn.metrics["time_per_token_s"] - plain.metrics["time_per_token_s"])
+
+    # 128 sequences on each replica, a vocabulary of 128,256.
+    assert slower_s("vllm") == pytest.approx(2.2e-3, rel=0.15)
+    assert slower_s("sglang") == 0
+
+
+def test_stages_of_a_pipeline_decode_parts_of_the_batch_that_follow_each_other() -> None:
+    words: dict[str, Any] = {"model": "llama3-70b", "batch": 64, "new_tokens": 64}
+    whole = charllm.generate(tp=4, cluster="h200x4", **words)
+    staged = charllm.generate(tp=4, pp=2, cluster="h200x8", **words)
+    assert staged.metrics.breakdown_s["bubble"] < 0.12 * staged.metrics.step_time_s
+    # Each stage reads its half of the weights twice: as long as four GPUs that read them once.
+    assert staged.metrics["time_per_token_s"] == pytest.approx(whole.metrics["time_per_token_s"], rel=0.15)
+    assert phase(staged, "decode")["steps"] == 63
+    assert staged.metrics["cache_bytes"] == whole.metrics["cache_bytes"] / 2
+
+
 def test_narrow_caches_hold_as_much_in_half_the_memory(usual: RunResult) -> None:
     narrow = generated(cache_precision="fp8")
     assert narrow.metrics["cache_bytes"] == usual.metrics["cache_bytes"] / 2

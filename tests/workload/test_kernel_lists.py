@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from charllm.catalog.resolve import resolve_run
+from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.gpu.memory_bound import STREAMS
 from charllm.spec.run import RunSpec
 from charllm.workload.kernel_calls import LOOPED_S, SMALL_S, Launched, moving, sized
@@ -70,6 +70,20 @@ def test_products_of_experts_are_grouped_or_a_loop() -> None:
     assert (alone.shape.dims, alone.times) == ((1, 64, 32, 16), 4)
     (weight, *_added) = launched(grouped._replace(direction="wgrad"), run())
     assert weight.shape.kind == "grouped_wgrad"
+
+
+def test_engines_run_experts_in_few_kernels_as_low_as_their_rows() -> None:
+    product = op("grouped_gemm", shape=(4, 2, 32, 16), expert=True, precision="fp8")
+    cast, route = op("cast", shape=(8, 16), expert=True), op("router", shape=(8, 8))
+    for kernels, variant in (("fused", "best"), ("triton", "tiled")):
+        engine = run(expert_kernels=kernels)
+        (one,) = launched(product, engine)
+        assert (one.shape.kind, one.shape.dims, one.shape.variant, one.looped) == ("gemm", (4, 2, 32, 16), variant, 0)
+        assert [found.times for found in (*launched(cast, engine), *launched(route, engine))] == [1, 2]
+    (wide,) = launched(product._replace(precision="bf16"), run(expert_kernels="triton"))
+    assert wide.shape.variant == "best"
+    blackwell = replace(run(expert_kernels="triton"), cluster=resolve_cluster("b200x8"))
+    assert launched(product, blackwell)[0].shape.variant == "best"
 
 
 @pytest.mark.parametrize(("direction", "products", "calls"), [("forward", 2, 2.0), ("backward", 5, 5.0)])

@@ -74,6 +74,7 @@ def resolve_generation(request: Table, settings: GenerateSettings) -> RunSpec:
         "prompt_tokens": settings.prompt_length,
         "new_tokens": settings.new_tokens,
         "cache_precision": settings.cache_precision,
+        "top_p": settings.top_p,
     }
     lengths = {"global_batch_size": settings.batch, "micro_batch_size": 1, "seq_length": settings.prompt_length}
     request = merge(request, {

@@ -10,7 +10,7 @@ from charllm.api.signature import public_with
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.result import RunResult
-from charllm.result.store import drafted, write_text
+from charllm.result.store import check_place, drafted, write_text
 from charllm.result.uncertainty import with_intervals
 from charllm.simulate.predict import Simulation, predict
 from charllm.simulate.settings import SimulateKeywords, SimulateSettings
@@ -18,8 +18,6 @@ from charllm.simulate.work import LONGEST_S
 from charllm.spec.flags import take
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
-from charllm.trace.chakra_nodes import rank_nodes
-from charllm.trace.chakra_writer import to_json, to_protobuf
 
 USUAL = SimulateSettings()
 
@@ -76,6 +74,8 @@ def run_simulation(request: dict[str, Any], settings: SimulateSettings = USUAL) 
     length = {"steps": settings.steps, "seconds_s": settings.seconds_s}
     length = {name: value for name, value in length.items() if value is not None}
     spec = resolve_run(merge(request, {"conditions": length}) if length else request)
+    if settings.out is not None:
+        check_place(settings.out)
     page = None if settings.report is None else as_file(settings.report, "--report")
     found = predict(
         spec,
@@ -141,6 +141,9 @@ MOST_NODES = 2_000_000
 
 def write_chakra(found: Simulation, folder: Path) -> list[str]:
     """Write `rank-N.et` (protobuf) and `rank-N.json` of every rank; returns what to say where nothing is written."""
+    from charllm.trace.chakra_nodes import rank_nodes
+    from charllm.trace.chakra_writer import to_json, to_protobuf
+
     simulated = found.simulated
     if simulated is None:
         return [f"{FLAG}: not written: a run that does not fit in memory has no step time (see --ignore-memory)"]

@@ -127,6 +127,9 @@ def _dispatch(words: list[str]) -> int:
         flags = [flag for action in all_actions(parser) for flag in action.option_strings]
         raise unknown_name(f"charllm {name}", unknown[0], flags)
     code: int = import_module(f"charllm.cli.{name}").run(arguments)
+    jit = sys.modules.get("charllm.jit")
+    if jit is not None and jit.runs_uncompiled():
+        print("charllm: slow without numba: pip install 'charllm[fast]'", file=sys.stderr)
     return code
 
 

@@ -26,7 +26,7 @@ def render_generation_rows(table: dict[str, Any]) -> str:
         ),
         render_table("Errors by source", COLUMNS, _cells(table["sources"])),
     ]
-    lines = ["power under load: of serving that also reads prompts, against decode alone"]
+    lines = ["under load: seconds of the median step; power of steps and of the prompts that are read between them"]
     lines += [f"not described: {count} rows ({reason})" for reason, count in sorted(table["left_out"].items())]
     lines.append("time to first token under load is queueing: not predicted")
     return "\n\n".join([*parts, "\n".join(wrap_all(lines))])

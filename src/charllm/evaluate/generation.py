@@ -4,19 +4,22 @@ Data: `data/generation_rows.csv`: step times of vLLM 0.20 (AIConfigurator's reco
 FasterTransformer and TensorRT-LLM 0.5 (their performance pages, A100 and H100), inter-token latency and power of vLLM
 under saturated load (ML.ENERGY leaderboard, H100; prompt lengths are not published and taken as PROMPT_TOKENS).
 No constant is fitted on these rows: engines have assumed host times, kernels and links those of other tables. Their
-errors were seen while four choices were made: how often TensorRT-LLM 0.5 reads its cache, from how many tokens ranks
-wait for each other, padded tiles for few rows, and vLLM's host time of 1 ms.
+errors were seen while choices were made: how often TensorRT-LLM 0.5 reads its cache, from how many tokens ranks wait
+for each other, padded tiles for few rows, vLLM's host time of 1 ms, its kernels for experts, that its sampler sorts
+the vocabulary, and how far into their texts answers under load are.
 Ignores: time to first token under load, which is queueing.
 """
 
 import csv
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib import resources
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.evaluate.scores import describe_errors
+from charllm.simulate.generation import generation_of
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
 from charllm.spec.generation import decode_run, prefill_run
@@ -25,6 +28,8 @@ from charllm.units import MILLI
 from charllm.workload.step import build_step
 
 PROMPT_TOKENS = 500
+LENGTH_SPREAD = 0.6
+"""Assumed: standard deviation of the lengths of answers under load over their mean, as `charllm rl` assumes."""
 CLUSTERS = {"A100-SXM4-80GB": "a100x8", "A100-SXM": "a100x8", "H100": "h100x8", "H100-SXM": "h100x8",
             "H200": "h200x8", "B300 SXM6": "b300x8"}  # fmt: skip
 GPUS = 8
@@ -89,7 +94,8 @@ def describe_row(row: Mapping[str, str]) -> RunSpec:
         "training": {"precision": precision, "global_batch_size": batch * GPUS // tp, "micro_batch_size": 1,
                      "seq_length": prompt},
         "generation": {"prompt_tokens": prompt, "new_tokens": max(1, round(float(row["output_len"]))),
-                       "cache_precision": "fp8" if row["kv_precision"] == "fp8" else "bf16"},
+                       "cache_precision": "fp8" if row["kv_precision"] == "fp8" else "bf16",
+                       "top_p": row["load"].startswith("closed loop")},
     })  # fmt: skip
 
 
@@ -127,24 +133,46 @@ def predict_rows(rows: Iterable[Mapping[str, str]]) -> tuple[list[Row], dict[str
 def _predict(row: Mapping[str, str], kind: str, run: RunSpec) -> Row:
     if run.generation is None:
         raise SpecError("generation", None, "prompt and new tokens")
-    new, decode = run.generation.new_tokens, decode_run(run)
-    if kind == DECODE:
-        decode = decode_run(run, run.generation.prompt_tokens)
-    prefill_s = _seconds(prefill_run(run)) if kind in (PREFILL, WHOLE, RATE) else 0.0
-    steps = {PREFILL: 0, DECODE: 1, LATENCY: 1}.get(kind, new - 1)
-    predicted_s = prefill_s + (steps * _seconds(decode) if steps else 0.0)
-    value = float(row["value"])
+    new, value = run.generation.new_tokens, float(row["value"])
     batch = round(float(row["batch_or_concurrency"]))
-    measured_s = batch * new / value if kind == RATE else value * (MILLI if row["unit"] == "ms" else 1.0)
     power_w = float(row["power_w"]) if row["power_w"] else None
-    drawn_w = predict(decode, ignore_memory=True).result.metrics["power_mean_w"] if power_w else None
+    drawn_w = None
+    if kind == LATENCY:
+        predicted_s, drawn_w = _under_load(run, batch, power=bool(power_w))
+    else:
+        decode = decode_run(run, run.generation.prompt_tokens) if kind == DECODE else decode_run(run)
+        prefill_s = _seconds(prefill_run(run)) if kind in (PREFILL, WHOLE, RATE) else 0.0
+        steps = {PREFILL: 0, DECODE: 1}.get(kind, new - 1)
+        predicted_s = prefill_s + (steps * _seconds(decode) if steps else 0.0)
+    measured_s = batch * new / value if kind == RATE else value * (MILLI if row["unit"] == "ms" else 1.0)
     engine = next(name for name in ENGINES if row["engine"].startswith(name))
     return Row(row["id"], row["id"].split("-")[0], engine, row["model"], bool(run.model.experts), kind, measured_s,
                predicted_s, power_w, drawn_w)  # fmt: skip
 
 
+def _under_load(run: RunSpec, batch: int, *, power: bool) -> tuple[float, float | None]:
+    """Return seconds and power of a median step of an engine whose batch is always full.
+
+    Of the answers under way a long one is met more often: they are (1 + spread^2) / 2 of the mean length into their
+    text. Whenever one ends, the next prompt is read: batch / new tokens of them in a step, which draws its own power
+    and leaves the median step as it is.
+    """
+    asked = generation_of(run)
+    begun = (1 + LENGTH_SPREAD**2) / 2 * asked.new_tokens
+    decode = decode_run(run, round(asked.prompt_tokens + begun))
+    decode_s = _seconds(decode)
+    if not power:
+        return decode_s, None
+    at_once = max(1, run.framework.prefill_tokens // asked.prompt_tokens)
+    full = replace(run, training=replace(run.training, global_batch_size=at_once * run.parallelism.dp))
+    prefill = prefill_run(full)
+    prompts_s = _seconds(prefill) / at_once * batch / asked.new_tokens
+    decode_w, prompts_w = (predict(one, ignore_memory=True).result.metrics["power_mean_w"] for one in (decode, prefill))
+    return decode_s, (decode_s * decode_w + prompts_s * prompts_w) / (decode_s + prompts_s)
+
+
 def _seconds(run: RunSpec) -> float:
-    return solve_step(build_step(run)).step_time_s
+    return solve_step(build_step(run)).step_time_s / generation_of(run).tokens_in_row
 
 
 GROUPS: Mapping[str, Callable[[Row], bool]] = {

@@ -67,11 +67,21 @@ def save_folder(folder: Path, texts: Mapping[str, str], tables: Mapping[str, Col
     return folder
 
 
+def check_place(folder: Path) -> None:
+    """Refuse a folder in which a run could not be stored, before the run is computed."""
+    _check_new(folder, "--out")
+    _duckdb()
+
+
+def _check_new(folder: Path, flag: str) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SpecError(flag, str(folder), "a folder that does not exist yet, or an empty one")
+
+
 @contextmanager
 def drafted(folder: Path, flag: str = "--out") -> Iterator[Path]:
     """Give a private folder to write into, which becomes `folder` at the end, or leaves nothing where that fails."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SpecError(flag, str(folder), "a folder that does not exist yet, or an empty one")
+    _check_new(folder, flag)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

@@ -45,10 +45,16 @@ class Phase(NamedTuple):
 
     name: str
     step: Step | None
-    times: int = 1
+    times: float = 1
     rest_s: float = 0.0
     tokens: float = 0.0
     """Tokens that the whole phase reads or writes."""
+
+    @property
+    def steps(self) -> int:
+        """How many tokens each sequence gets, or how many equal steps follow each other."""
+        asked = self.step.run.generation if self.step else None
+        return round(self.times * (asked.tokens_in_row if asked else 1))
 
 
 class PhaseRun(NamedTuple):
@@ -116,7 +122,7 @@ def hand_on(machine: Machine, before: Machine, state: Floats) -> Floats:
 def _run_phase(phase: Phase, machine: Machine, state: Floats, sink_k: Floats) -> PhaseRun:
     if phase.step is None:
         return _rest(phase, machine, state, sink_k)
-    count = min(phase.times, max(1, int(np.ceil(LEAST_ROUND_S / machine.open_s))))
+    count = max(1, min(int(phase.times), int(np.ceil(LEAST_ROUND_S / machine.open_s))))
     before_k = state[:, step_loop.MEMORY :].copy()
     first = simulate_once(machine, state, sink_k, repeats=count)
     if phase.times == count:
@@ -215,7 +221,7 @@ def tabulate_phases(runs: Sequence[PhaseRun]) -> dict[str, list[Any]]:
         everyone = one.machine.representatives
         row = {
             "phase": one.phase.name,
-            "steps": one.phase.times,
+            "steps": one.phase.steps,
             "seconds": one.seconds,
             "tokens": one.phase.tokens,
             "energy_j": float(np.sum(one.energy_j)),

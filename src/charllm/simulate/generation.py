@@ -60,15 +60,16 @@ def generate(
     check_size(run, longest_s)
     asked = generation_of(run)
     steps = [build_step(one) for one in (prefill_run(run), decode_run(run))]
+    times = 1, _tokens_after_first(asked) / _row(steps[1])
     verdict = min((judge_memory(step) for step in steps), key=lambda one: one.worst.margin_fraction)
     warnings = [f"{SCOPE}; all sequences have {asked.prompt_tokens} and {asked.new_tokens} tokens", *run.notes]
     known: dict[str, Any] = {
         **verdict.as_metrics(),
         "parameters": count_parameters(run.model, with_mtp=False),
         "active_parameters": count_active_parameters(run.model),
-        "model_flop": sum(model_flop(step.run) * times for step, times in zip(steps, _times(asked), strict=True)),
-        "executed_flop": sum(executed_flop(step) * times for step, times in zip(steps, _times(asked), strict=True)),
-        "microbatches": steps[1].run.microbatches,
+        "model_flop": sum(model_flop(step.run) * each for step, each in zip(steps, times, strict=True)),
+        "executed_flop": sum(executed_flop(step) * each for step, each in zip(steps, times, strict=True)),
+        "microbatches": steps[1].run.microbatches // _row(steps[1]),
     }
     if not (verdict.fits or ignore_memory):
         warnings.append(_what_fits(run, verdict))
@@ -84,20 +85,23 @@ def generation_of(run: RunSpec) -> Generation:
     return run.generation
 
 
-def _times(asked: Generation) -> tuple[int, int]:
-    """Return how often prompts are read, and how often a token is added: the first comes with the prompt."""
-    return 1, asked.new_tokens - 1
+def _row(step: Step) -> int:
+    return generation_of(step.run).tokens_in_row
+
+
+def _tokens_after_first(asked: Generation) -> int:
+    """Return how many tokens are added to each sequence: the first comes with the prompt."""
+    return asked.new_tokens - 1
 
 
 def list_phases(run: RunSpec, steps: list[Step]) -> list[Phase]:
     """Return prefill and, unless the first token is the only one, decode."""
     asked, batch = generation_of(run), run.training.global_batch_size
-    tokens = (float(batch * asked.prompt_tokens), float(batch * (asked.new_tokens - 1)))
-    return [
-        Phase(name, step, times, tokens=each)
-        for name, step, times, each in zip(("prefill", "decode"), steps, _times(asked), tokens, strict=True)
-        if times
-    ]
+    (prefill, decode), later = steps, _tokens_after_first(asked)
+    phases = [Phase("prefill", prefill, tokens=float(batch * asked.prompt_tokens))]
+    if later:
+        phases.append(Phase("decode", decode, later / _row(decode), tokens=float(batch * later)))
+    return phases
 
 
 def _result(
@@ -168,7 +172,7 @@ def generation_metrics(run: RunSpec, phases: list[PhaseRun]) -> dict[str, Any]:
     decode = [one for one in phases if one.phase.name == "decode"]
     return {
         "time_to_first_token_s": phases[0].seconds,
-        "time_per_token_s": decode[0].simulated_step.step_time_s if decode else None,
+        "time_per_token_s": decode[0].seconds / decode[0].phase.steps if decode else None,
         "cache_bytes": max(stage_cache_bytes(run, stage) for stage in range(run.parallelism.pp)),
     }
 

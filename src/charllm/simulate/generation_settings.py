@@ -18,6 +18,7 @@ class GenerateSettings:
     new_tokens: int = count("tokens generated for each sequence", 1, MOST, 128)
     cache_precision: str = choice("number format of the key-value cache", tuple(CACHE_BYTES), "bf16")
     engine: str = choice("the engine that generates", ENGINES, "vllm")
+    top_p: bool = flag("draw from the most likely tokens (top-p, top-k), for which vLLM sorts the vocabulary", False)
     ignore_memory: bool = flag("continue even if the batch does not fit in memory", False)
     allow_long: bool = flag("simulate even if the estimate is minutes or hours", False)
     out: Path | None = path("store the run in this new folder")
@@ -32,6 +33,7 @@ class GenerateKeywords(TypedDict, total=False):
     new_tokens: int
     cache_precision: str
     engine: str
+    top_p: bool
     ignore_memory: bool
     allow_long: bool
     out: str | PathLike[str] | None

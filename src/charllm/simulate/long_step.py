@@ -156,7 +156,6 @@ def extend_times(far: StepTime, near: StepTime, more: float) -> StepTime:
     return far._replace(
         step_time_s=step_time_s,
         stages=stages,
-        breakdown_s={label: float(np.mean([labels[label] for labels in stages])) for label in stages[0]},
         hidden_s=each(far.hidden_s, near.hidden_s),
         op_events=round(_extended(far.op_events, near.op_events, more)),
     )

@@ -55,7 +55,8 @@ def price_at(step: Step, kind: PricedKind, clock_hz: float) -> StepTime:
     base = kind.times[0].costs
     own = replace(step, run=base.run)
     costs = cost_step(own, base.kernels, clock_hz, base.network, base.timeline)
-    return time_step(own, costs._replace(collectives=base.collectives, slow_links=base.slow_links))
+    costs = costs._replace(collectives=base.collectives, slow_links=base.slow_links)
+    return time_step(own, costs, kind.times[0].exchanges)
 
 
 def close_times(machine: Machine, priced: StepTime, simulated_step: SimulatedStep) -> StepTime:
@@ -67,11 +68,8 @@ def close_times(machine: Machine, priced: StepTime, simulated_step: SimulatedSte
     stages = [
         _labels(machine, priced, simulated_step, *one) for one in zip(range(degrees.pp), means, endings, strict=True)
     ]
-    breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in LABELS}
     events = stage_events(machine, priced, simulated_step, position=0)
-    return priced._replace(
-        step_time_s=simulated_step.step_time_s, breakdown_s=breakdown, stages=stages, endings=endings, events=events
-    )
+    return priced._replace(step_time_s=simulated_step.step_time_s, stages=stages, endings=endings, events=events)
 
 
 def stage_events(machine: Machine, priced: StepTime, simulated_step: SimulatedStep, position: int) -> Events:

@@ -111,7 +111,8 @@ def rollout_phases(run: RunSpec, lengths: Lengths, samples: int) -> list[Phase]:
         batch = max(1, round(one.active))
         training = replace(run.training, global_batch_size=batch * dp, micro_batch_size=1)
         step = build_step(decode_run(replace(run, training=training), round(one.context)))
-        steps = max(1, round(one.steps))
+        row = step.run.generation.tokens_in_row if step.run.generation else 1
+        steps = max(1.0, one.steps / row)
         tokens = one.steps * one.active * dp
         phases.append(Phase("stragglers" if one.straggles else "decode", step, steps, tokens=tokens))
     return phases

@@ -18,9 +18,8 @@ from charllm.arrays import Floats
 from charllm.simulate.knots import NEVER_S
 from charllm.simulate.slices import CHANNELS, DRAWN, TIMES, clocks_of, lay_rows, stack_kinds
 from charllm.timeline.arrival import straggling_fraction
-from charllm.timeline.costs import COLUMNS as COST_COLUMNS
 from charllm.timeline.schedules import BACKWARD, FORWARD, order_arrays
-from charllm.timeline.step_time import Exchange, StepTime, host_of_update, list_exchanges
+from charllm.timeline.step_time import StepTime
 from charllm.workload.step import Step
 from charllm.workload.sync import WEIGHT_EXCHANGES, step_sync
 
@@ -59,12 +58,7 @@ def lay_step_ends(step: Step, kinds: Sequence[Sequence[StepTime]]) -> StepEnds:
     each = [known[id(times)] for times in kinds]
     most = max(times_s.shape[1] for times_s, _rows in each)
     padded = [np.pad(times_s, ((0, 0), (0, most - times_s.shape[1]), (0, 0)), mode="edge") for times_s, _rows in each]
-    hosts = np.array(
-        [
-            [host_of_update(replace(step, run=times[0].costs.run), stage) for stage in range(step.run.parallelism.pp)]
-            for times in kinds
-        ]
-    )
+    hosts = np.array([[one.host for one in times[0].exchanges] for times in kinds])
     return StepEnds(
         np.array(padded),
         stack_kinds([rows for _times_s, rows in each]),
@@ -79,36 +73,42 @@ def _lay_kind(step: Step, times: Sequence[StepTime]) -> tuple[Floats, Floats]:
     """Return the times [stage, knot, which] and the rows [stage x part, interval, column] of one kind of GPU."""
     pp = step.run.parallelism.pp
     own = replace(step, run=times[0].costs.run)
-    ends = [[_end(own, timed, *one) for one in enumerate(list_exchanges(own, times[0].costs))] for timed in times]
-    times_s, drawn = (np.array([[end[place] for end in one] for one in ends]) for place in (0, 1))
+    ends = [_ends(own, stage, times) for stage in range(pp)]
+    times_s, drawn = (np.array([one[place] for one in ends]) for place in (0, 1))
     # The host is waited for after the update.
     worked_s = np.full((len(times), pp * PARTS, len(TIMES)), NEVER_S)
     worked_s[..., [0, 1, 3]] = 0.0
-    worked_s[:, UPDATE::PARTS, 0] = times_s[:, :, 1 + UPDATE]
-    rows = lay_rows(worked_s, drawn.reshape(len(times), pp * PARTS, len(DRAWN)), clocks_of(times))
-    return times_s.transpose(1, 0, 2), rows
+    worked_s[:, UPDATE::PARTS, 0] = times_s[:, :, 1 + UPDATE].T
+    drawn = drawn.transpose(1, 0, 2, 3).reshape(len(times), pp * PARTS, len(DRAWN))
+    return times_s, lay_rows(worked_s, drawn, clocks_of(times))
 
 
-def _end(step: Step, timed: StepTime, stage: int, alone: Exchange) -> tuple[Floats, Floats]:
-    """Return the seconds of the closing passes and of the parts at one clock, and what each part draws."""
-    costs, ending = timed.costs, timed.endings[stage]
-    drawn = np.zeros((PARTS, len(DRAWN)))
-    drawn[[GRADIENTS, WEIGHTS], 3] = CHANNELS / costs.run.cluster.gpu.multiprocessors
-    exchanges = step_sync(step, stage)
-    for part, left_s, whole_s, ops in (
-        (GRADIENTS, ending.gradients_s, alone.gradients_s, [op for op in exchanges if op.kind not in WEIGHT_EXCHANGES]),
-        (UPDATE, ending.update_s, ending.update_s, costs.kernels.updates[stage]),
-        (WEIGHTS, ending.weights_s, alone.weights_s, [op for op in exchanges if op.kind in WEIGHT_EXCHANGES]),
-    ):
-        share = min(1.0, left_s / whole_s) if whole_s > 0 else 0.0
-        drawn[part, :3] = share * sum((costs.cells(op) for op in ops), np.zeros(COST_COLUMNS))[3:]
-    parts_s = (ending.gradients_s, ending.update_s, ending.weights_s)
-    return np.array([_closing_s(step, timed, stage), *parts_s]), drawn
+def _ends(step: Step, stage: int, times: Sequence[StepTime]) -> tuple[Floats, Floats]:
+    """Return for [knot] the seconds of a stage's closing passes and of the parts, and what each part draws."""
+    costs, alone, closing = times[0].costs, times[0].exchanges[stage], _closing_passes(step, stage)
+    drawn = np.zeros((len(times), PARTS, len(DRAWN)))
+    drawn[:, [GRADIENTS, WEIGHTS], 3] = CHANNELS / costs.run.cluster.gpu.multiprocessors
+    # No clock changes what an exchange draws.
+    whole_j = {part: np.zeros(3) for part in (GRADIENTS, WEIGHTS)}
+    for op in step_sync(step, stage):
+        whole_j[WEIGHTS if op.kind in WEIGHT_EXCHANGES else GRADIENTS] += costs.cells(op)[3:]
+    times_s = []
+    for timed, drawn_of in zip(times, drawn, strict=True):
+        ending = timed.endings[stage]
+        for part, left_s, whole_s in (
+            (GRADIENTS, ending.gradients_s, alone.gradients_s),
+            (WEIGHTS, ending.weights_s, alone.weights_s),
+        ):
+            drawn_of[part, :3] = min(1.0, left_s / whole_s) * whole_j[part] if whole_s > 0 else 0.0
+        drawn_of[UPDATE, :3] = sum((timed.costs.cells(op)[3:] for op in costs.kernels.updates[stage]), np.zeros(3))
+        closing_s = sum(sum(timed.passes[chunk][direction].labels.values()) for direction, chunk in closing)
+        times_s.append((closing_s, ending.gradients_s, ending.update_s, ending.weights_s))
+    return np.array(times_s), drawn
 
 
-def _closing_s(step: Step, timed: StepTime, stage: int) -> float:
-    """Return the work of a stage from its last backward pass on, or of its last pass where none goes backward."""
+def _closing_passes(step: Step, stage: int) -> list[tuple[int, int]]:
+    """List direction and chunk of a stage's passes from its last backward one on, or its last where none is one."""
     degrees = step.run.parallelism
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage]
     last = np.flatnonzero(order[:, 0] == (BACKWARD if degrees.trains else FORWARD))[-1]
-    return sum(sum(timed.passes[chunk][direction].labels.values()) for direction, chunk, _microbatch in order[last:])
+    return [(direction, chunk) for direction, chunk, _microbatch in order[last:].tolist()]

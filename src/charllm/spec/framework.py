@@ -66,6 +66,13 @@ class Framework:
     )
     grouped_gemm: bool = flag("Whether experts run in one grouped GEMM.", True)
     grouped_launch: bool = flag("Whether a grouped GEMM is one launch, not one per expert.", False)
+    expert_kernels: str = choice(
+        "How experts run: grouped, in tiles of 128 rows with kernels around them as in training; fused, as engines do "
+        "(one kernel chooses experts, one sorts rows, one quantises all rows, tiles are as low as an expert's rows); "
+        "or fused with Triton's product where 8-bit operands have a scale for each block and units do not apply it.",
+        ("grouped", "fused", "triton"),
+        "grouped",
+    )
     in_switch_reduction: bool = flag("Whether collectives use the switch's reduction where it exists.", True)
     weight_precision: str = choice("Storage format of the weights.", ("fp32", "16bit"), "16bit")
     cast_weights: str = choice(
@@ -207,6 +214,9 @@ class Framework:
         "Whether short all-reduces inside a scale-up domain read the buffers of all ranks at once (one-shot, two-shot) "
         "and do not go through NCCL.",
         False,
+    )
+    sorts_vocabulary: bool = flag(
+        "Whether drawing from the most likely tokens (top-k, top-p) sorts the vocabulary of each sequence.", False
     )
     shared_cache_reads: bool = flag(
         "Whether query heads that share keys and values read the cache once, not each on its own.", True

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from charllm.spec.fields import check_fields, choice, count
+from charllm.spec.fields import check_fields, choice, count, flag
 
 if TYPE_CHECKING:
     from charllm.spec.run import RunSpec
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "nemo-generate")
 MOST = 16_777_216
 """Profiles of engines that generate, and the largest counts of a request."""
+TOKENS_IN_ROW = 16
+"""Assumed: tokens in a row that a step of a pipeline stands for; filling it is 6 % of such a step."""
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
 """Format of the key-value cache: bytes of an element. Ignores: scales of 8-bit caches."""
 
@@ -22,6 +24,8 @@ class Generation:
     prompt_tokens: int = count("Tokens of each prompt.", 1, MOST)
     new_tokens: int = count("Tokens that are generated for each sequence.", 1, MOST)
     cache_precision: str = choice("Number format of the key-value cache.", tuple(CACHE_BYTES), "bf16")
+    top_p: bool = flag("Whether tokens are drawn from the most likely ones (top-p or top-k).", False)
+    tokens_in_row: int = count("Tokens that a decode step adds to every sequence, one after the other.", 1, MOST, 1)
     context_tokens: int = count(
         "Tokens of each sequence in the cache when a decode step begins; 0: the prompt is read (prefill).",
         0, 2 * MOST, 0,
@@ -47,13 +51,20 @@ def prefill_run(run: "RunSpec") -> "RunSpec":
 
 
 def decode_run(run: "RunSpec", context_tokens: int | None = None) -> "RunSpec":
-    """Return the step that adds a token to every sequence; with a pipeline in as many parts as keep its stages busy."""
-    generation = _generation(run)
+    """Return the step that adds a token to every sequence.
+
+    Stages of a pipeline work on a part of the batch each; the next token of a part follows when it has left the last
+    stage, so that a step stands for some tokens in a row and fills the pipeline once.
+    """
+    generation, pp = _generation(run), run.parallelism.pp
     batch = run.training.global_batch_size // run.parallelism.dp
-    parts = max(count for count in range(1, run.parallelism.pp + 1) if batch % count == 0)
-    training = replace(run.training, seq_length=1, micro_batch_size=batch // parts)
+    parts = min(pp, batch)
+    micro = -(-batch // parts)
+    row = min(TOKENS_IN_ROW, max(1, generation.new_tokens - 1)) if parts == pp > 1 else 1
+    sizes = {"global_batch_size": micro * parts * row * run.parallelism.dp, "micro_batch_size": micro}
+    training = replace(run.training, seq_length=1, **sizes)
     context = context_tokens or generation.mean_context_tokens
-    return replace(run, training=training, generation=replace(generation, context_tokens=context))
+    return replace(run, training=training, generation=replace(generation, context_tokens=context, tokens_in_row=row))
 
 
 def _generation(run: "RunSpec") -> Generation:

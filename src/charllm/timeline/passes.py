@@ -156,11 +156,12 @@ class Pricer:
             for item in self.expose(ops, label, backward=direction != "forward", pair=pair)
         ]
         timed = self._met_late(timed)
-        # What stays exposed of a sharded exchange is waited for before the ops that need it.
-        sharding = self._sharding(block, direction, race_of(self._items(timed)).gg)
-        items = (*self._items(sharding), *self._items(timed))
+        items = self._items(timed)
+        if sharded := self._sharded(block, direction):
+            # What stays exposed of a sharded exchange is waited for before the ops that need it.
+            sharding = self._sharding(sharded, race_of(items).gg)
+            timed, items = [*sharding, *timed], (*self._items(sharding), *items)
         items = (*items, *self._offload(block, direction, sum(item.launch_s for item in items)))
-        timed = [*sharding, *timed]
         labels: dict[str, float] = {}
         hidden: dict[str, float] = {}
         for item in timed:
@@ -244,21 +245,23 @@ class Pricer:
 
     def expose(self, ops: list[Op], label: str, *, backward: bool, pair: Pair) -> list[Timed]:
         """Decide for each op what stays on the compute stream."""
-        timed = []
-        for place, op in enumerate(ops):
-            seconds = self.price(op)
-            if not is_communication(op):
-                timed.append(Timed(op, label, seconds))
-                continue
-            axis = AXIS_OF_GROUP[op.group]
-            if axis == "ep" and axis in self.overlap:
-                timed.append(self._paired(op, seconds, pair))
-                continue
-            exposed = self._exposed(ops, place, axis, seconds, backward=backward)
-            hidden = seconds - exposed
-            slowed = exposed + hidden * self.costs.timeline.contention_fraction
-            timed.append(Timed(op, f"{axis}_exposed", slowed, hidden))
-        return timed
+        return [
+            self.exposed(ops, place, backward=backward, pair=pair)
+            if is_communication(op)
+            else Timed(op, label, self.price(op))
+            for place, op in enumerate(ops)
+        ]
+
+    def exposed(self, ops: list[Op], place: int, *, backward: bool, pair: Pair) -> Timed:
+        """Decide what of a communication stays on the compute stream."""
+        op = ops[place]
+        seconds, axis = self.price(op), AXIS_OF_GROUP[op.group]
+        if axis == "ep" and axis in self.overlap:
+            return self._paired(op, seconds, pair)
+        exposed = self._exposed(ops, place, axis, seconds, backward=backward)
+        hidden = seconds - exposed
+        slowed = exposed + hidden * self.costs.timeline.contention_fraction
+        return Timed(op, f"{axis}_exposed", slowed, hidden)
 
     def pair(self, ops: list[Op]) -> Pair:
         """Return what the ops of a block in both directions take."""
@@ -301,12 +304,15 @@ class Pricer:
         product = after or before
         return self.price(product) if product else 0.0
 
-    def _sharding(self, block: Block, direction: str, room_s: float) -> list[Timed]:
-        """Gather sharded weights while the layer before runs, waits included, and reduce gradients under the next."""
+    def _sharded(self, block: Block, direction: str) -> tuple[Op, ...]:
+        """List what gathers the sharded weights of a layer, and reduces their gradients, in one direction."""
         if direction == "weight" or gathers_once(self.step.run):
-            return []
-        gathered = layer_gather(self.step, block, direction)
-        ops = list(gathered) + (list(layer_reduce(self.step, block)) if direction == "backward" else [])
+            return ()
+        reduced = layer_reduce(self.step, block) if direction == "backward" else ()
+        return (*layer_gather(self.step, block, direction), *reduced)
+
+    def _sharding(self, ops: tuple[Op, ...], room_s: float) -> list[Timed]:
+        """Gather sharded weights while the layer before runs, waits included, and reduce gradients under the next."""
         timed = []
         for op in ops:
             seconds = self.price(op)

@@ -43,10 +43,8 @@ class StepTime(NamedTuple):
     """When a step ends, and what each stage did until then."""
 
     step_time_s: float
-    breakdown_s: dict[str, float]
-    """Mean over stages; adds up to step_time_s."""
     stages: list[dict[str, float]]
-    """The same for each stage."""
+    """Label: seconds of each stage; they add up to step_time_s."""
     hidden_s: dict[str, float]
     """Axis: communication under compute, mean over stages."""
     events: Events
@@ -55,8 +53,15 @@ class StepTime(NamedTuple):
     """Ops and collectives of one layer on one GPU that the step consists of, all GPUs."""
     endings: "list[StageEnding]"
     """What follows the last pass of each stage."""
+    exchanges: "Sequence[Exchange]"
+    """What of that takes as long at any clock, of each stage."""
     costs: Costs
     """What its ops cost, and the clock they were priced at."""
+
+    @property
+    def breakdown_s(self) -> dict[str, float]:
+        """Label: seconds, mean over stages."""
+        return {label: sum(one[label] for one in self.stages) / len(self.stages) for label in self.stages[0]}
 
     def microbatch_s(self, stage: int, label: str) -> float:
         """Return the seconds of one label in the passes of one microbatch through a stage."""
@@ -64,56 +69,38 @@ class StepTime(NamedTuple):
         return sum(part.labels.get(label, 0.0) for one in own for part in one)
 
 
-class _Ending(NamedTuple):
-    """What follows the last pass of a stage."""
-
-    gradients_s: float
-    weights_s: float
-    optimizer_s: float
-    gradient_buckets: int
-    weight_buckets: int
-
-
 def time_step(step: Step, costs: Costs, exchanges: "Sequence[Exchange] | None" = None) -> StepTime:
     """Schedule one step at what its ops cost; `exchanges` are those of the same step at another clock."""
     run = step.run
     degrees = run.parallelism
-    passes, endings = chunk_passes(step, costs), _endings(costs, exchanges or list_exchanges(step, costs))
+    passes, exchanges = chunk_passes(step, costs), exchanges or list_exchanges(step, costs)
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, run.microbatches)
     races = np.array([[one.forward.race, one.backward.race, one.weight.race] for one in passes]).transpose(1, 0, 2)
     events = simulate_schedule(
         order,
         np.ascontiguousarray(races),
         hop_seconds(step, costs.network),
-        _flows(run, endings),
+        _flows(run, exchanges),
         blocking="pp" not in hidden_axes(run),
         chunks=len(passes),
         microbatches=run.microbatches,
     )
-    return _finish(step, passes, events, endings, costs)
+    return _finish(step, passes, events, exchanges, costs)
 
 
-def _flows(run: RunSpec, endings: list[_Ending]) -> Flows | None:
+def _flows(run: RunSpec, exchanges: "Sequence[Exchange]") -> Flows | None:
     """Return the gradients that each chunk's last backward pass sends on their way."""
     if not _leaves_early(run):
         return None
     vpp = run.parallelism.vpp
-    gradients_s = np.array([ending.gradients_s / vpp for ending in endings])
-    buckets = np.array([max(1.0, ending.gradient_buckets / vpp) for ending in endings])
+    gradients_s = np.array([one.gradients_s / vpp for one in exchanges])
+    buckets = np.array([max(1.0, one.gradient_buckets / vpp) for one in exchanges])
     return Flows(gradients_s, gradients_s / buckets, hops_beside_gradients(run))
 
 
 def _leaves_early(run: RunSpec) -> bool:
     """Tell whether gradients leave under backward passes; where weights come last, only after them."""
     return "dp" in run.parallelism.overlap and not SCHEDULES[run.parallelism.schedule].puts_off_weights
-
-
-def _endings(costs: Costs, exchanges: "Sequence[Exchange]") -> list[_Ending]:
-    updates_s = [sum(costs.price(op) for op in ops) for ops in costs.kernels.updates]
-    return [
-        _Ending(one.gradients_s, one.weights_s, update_s, one.gradient_buckets, one.weight_buckets)
-        for one, update_s in zip(exchanges, updates_s, strict=True)
-    ]
 
 
 def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -126,13 +113,23 @@ def hop_seconds(step: Step, network: NetworkConstants) -> "np.ndarray[tuple[int]
     return gather_s + np.array([send_seconds(size_bytes, hop, step.run, network) for hop in stage_hops(step.run)])
 
 
+class HostOfUpdate(NamedTuple):
+    """What the host of a stage does for its update."""
+
+    launch_s: float
+    """It launches kernels."""
+    offloaded_s: float
+    """It updates what lies in its memory."""
+
+
 class Exchange(NamedTuple):
-    """Gradients and weights that a stage exchanges once a step, alone on its links."""
+    """Gradients and weights that a stage exchanges once a step, alone on its links, and its host between the two."""
 
     gradients_s: float
     weights_s: float
     gradient_buckets: int
     weight_buckets: int
+    host: HostOfUpdate
 
 
 def list_exchanges(step: Step, costs: Costs) -> list[Exchange]:
@@ -153,16 +150,7 @@ def _exchange_of(step: Step, stage: int, costs: Costs) -> Exchange:
         else:
             gradients += seconds
             buckets["gradients"] = max(parts, buckets["gradients"])
-    return Exchange(gradients, weights, buckets["gradients"], buckets["weights"])
-
-
-class HostOfUpdate(NamedTuple):
-    """What the host of a stage does for its update."""
-
-    launch_s: float
-    """It launches kernels."""
-    offloaded_s: float
-    """It updates what lies in its memory."""
+    return Exchange(gradients, weights, buckets["gradients"], buckets["weights"], host_of_update(step, stage))
 
 
 def host_of_update(step: Step, stage: int) -> HostOfUpdate:
@@ -209,16 +197,20 @@ class _StageEnd(NamedTuple):
     ending: StageEnding
 
 
-def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list[_Ending], costs: Costs) -> StepTime:
+def _finish(
+    step: Step, passes: list[ChunkPasses], events: Events, exchanges: Sequence[Exchange], costs: Costs
+) -> StepTime:
     """Add gradient exchange, update and weight exchange; charge every second of every stage to a label."""
     run = step.run
     degrees = run.parallelism
-    ends = [_end_stage(step, stage, passes, events, endings[stage], costs) for stage in range(degrees.pp)]
+    ends = [_end_stage(step, stage, passes, events, exchanges[stage], costs) for stage in range(degrees.pp)]
     last_gradients_s = float(
         max(free_s + end.ending.gradients_s for free_s, end in zip(events.free_s, ends, strict=True))
     )
     waited = [
-        end.ending._replace(host_s=_host_wait_s(step, stage, end.ending.update_s, last_gradients_s, events))
+        end.ending._replace(
+            host_s=_host_wait_s(step, stage, exchanges[stage].host, end.ending, last_gradients_s, events)
+        )
         for stage, end in enumerate(ends)
     ]
     longest_s = max(one.update_s + one.host_s + one.weights_s for one in waited)
@@ -229,15 +221,14 @@ def _finish(step: Step, passes: list[ChunkPasses], events: Events, endings: list
         # What is left is waiting for others; rounding may leave a little less than nothing.
         labels["straggler_wait"] += max(0.0, step_time_s - sum(labels.values()))
     _split_bubble(step, passes, stages)
-    breakdown = {label: float(np.mean([labels[label] for labels in stages])) for label in LABELS}
-    hidden = {axis: float(np.mean([end.hidden.get(axis, 0.0) for end in ends])) for axis in OVERLAPS}
+    hidden = {axis: sum(end.hidden.get(axis, 0.0) for end in ends) / degrees.pp for axis in OVERLAPS}
     ranks = degrees.tp * degrees.cp * degrees.dp
     op_events = sum(sum(part.ops for part in one) for one in passes) * run.microbatches * ranks
-    return StepTime(step_time_s, breakdown, stages, hidden, events, passes, op_events, waited, costs)
+    return StepTime(step_time_s, stages, hidden, events, passes, op_events, waited, exchanges, costs)
 
 
 def _end_stage(
-    step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending, costs: Costs
+    step: Step, stage: int, passes: list[ChunkPasses], events: Events, exchange: Exchange, costs: Costs
 ) -> _StageEnd:
     """Add up what one stage did, and what of its exchange of gradients and weights stays exposed."""
     labels, hidden = _busy(passes[stage :: step.run.parallelism.pp], step.run.microbatches)
@@ -247,56 +238,58 @@ def _end_stage(
     free_s = float(events.free_s[stage])
     labels["pp_exposed"] += moving_s + free_s - float(events.end_s[stage, -1])
     labels["bubble"] += empty_s
-    gradients_s, weights_s = _left(step, stage, passes, events, ending)
-    under_compute_s = (ending.gradients_s - gradients_s) + (ending.weights_s - weights_s)
+    gradients_s, weights_s = _left(step, stage, passes, events, exchange)
+    under_compute_s = (exchange.gradients_s - gradients_s) + (exchange.weights_s - weights_s)
     hidden["dp"] = hidden.get("dp", 0.0) + under_compute_s
     # The last send had as many seconds of the NICs; one that blocks is over before the stage is free.
     late_s = float(events.late_s[stage, -1])
     gradients_s = gradients_s + late_s if "pp" in hidden_axes(step.run) else max(0.0, gradients_s - late_s)
     gradients_s += costs.timeline.contention_fraction * under_compute_s
     labels["dp_exposed"] += gradients_s + weights_s
-    labels["optimizer"] += ending.optimizer_s
-    return _StageEnd(labels, hidden, StageEnding(gradients_s, ending.optimizer_s, 0.0, weights_s))
+    update_s = sum(map(costs.price, costs.kernels.updates[stage]))
+    labels["optimizer"] += update_s
+    return _StageEnd(labels, hidden, StageEnding(gradients_s, update_s, 0.0, weights_s))
 
 
-def _host_wait_s(step: Step, stage: int, update_s: float, gradients_at_s: float, events: Events) -> float:
+def _host_wait_s(
+    step: Step, stage: int, host: HostOfUpdate, ending: StageEnding, gradients_at_s: float, events: Events
+) -> float:
     """Return how long a stage, updated, waits for its host that launches the update or updates what lies with it.
 
     Where gradients are clipped the host reads their norm first and launches the update only then; otherwise it has
     launched the update while the GPU was still busy, if it was ahead.
     """
-    host = host_of_update(step, stage)
     launched_s = float(events.launched_s[stage])
     begun_s = max(launched_s, gradients_at_s) if step.run.training.clip_gradients else launched_s
     done_s = max(begun_s + host.launch_s, gradients_at_s + host.offloaded_s)
-    return max(0.0, done_s - (gradients_at_s + update_s))
+    return max(0.0, done_s - (gradients_at_s + ending.update_s))
 
 
-def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, ending: _Ending) -> tuple[float, float]:
+def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, exchange: Exchange) -> tuple[float, float]:
     """Return what compute does not hide of a stage's exchange of gradients, and of weights."""
-    gradients_s, weights_s = ending.gradients_s, ending.weights_s
+    gradients_s, weights_s = exchange.gradients_s, exchange.weights_s
     if "dp" in step.run.parallelism.overlap:
-        first_s, last_s = _rooms(step, events, stage)
+        first_s, last_s = _rooms(step, passes[stage], events, stage)
         held_s = held_up(nic_seconds(step, passes[stage].backward), gradients_s, last_s)
         early = _leaves_early(step.run)
-        left_s = float(events.left_s[stage]) if early else _exposed(gradients_s, last_s, ending.gradient_buckets)
+        left_s = float(events.left_s[stage]) if early else _exposed(gradients_s, last_s, exchange.gradient_buckets)
         # Overlap that loses to waiting is not what anyone would run.
         gradients_s = min(gradients_s, held_s + left_s)
         if step.run.framework.weight_exchange == "all-gather":
-            weights_s = _weights_left(step, events, stage, ending, first_s)
+            weights_s = _weights_left(step, events, stage, exchange, first_s)
     return gradients_s, weights_s
 
 
-def _weights_left(step: Step, events: Events, stage: int, ending: _Ending, first_s: float) -> float:
+def _weights_left(step: Step, events: Events, stage: int, exchange: Exchange, first_s: float) -> float:
     """Return what stays of gathering weights: the first chunk's beyond its pass, all beyond the last chunk's start."""
     degrees = step.run.parallelism
-    chunk_s = _exposed(ending.weights_s / degrees.vpp, first_s, max(1, ending.weight_buckets // degrees.vpp))
+    chunk_s = _exposed(exchange.weights_s / degrees.vpp, first_s, max(1, exchange.weight_buckets // degrees.vpp))
     if degrees.vpp == 1:
         return chunk_s
     order = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage]
     last = int(np.argmax(order[:, 1] == order[:, 1].max()))
     waited_s = float(events.start_s[stage, 0])
-    return max(chunk_s, ending.weights_s - (float(events.end_s[stage, last]) - waited_s))
+    return max(chunk_s, exchange.weights_s - (float(events.end_s[stage, last]) - waited_s))
 
 
 def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -312,13 +305,16 @@ def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], 
     return labels, hidden
 
 
-def _rooms(step: Step, events: Events, stage: int) -> tuple[float, float]:
-    """Return how long the first forward and the last backward take, launches that hold them up included."""
+def _rooms(step: Step, first: ChunkPasses, events: Events, stage: int) -> tuple[float, float]:
+    """Return how long the first forward and the last backward take, launches that hold them up included.
+
+    Where launches do, what the GPU has left after the last of them delays no pass that follows the first.
+    """
     degrees = step.run.parallelism
     kinds = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage, :, 0]
     took_s = events.end_s[stage] - events.start_s[stage]
     last_s = sum(float(np.sum(took_s[kinds == kind][-1:])) for kind in (BACKWARD, WEIGHT))
-    return float(took_s[0]), last_s
+    return min(float(took_s[0]), max(first.forward.race.gg, first.forward.race.hh)), last_s
 
 
 def _exposed(seconds: float, room_s: float, buckets: int) -> float:

@@ -16,7 +16,7 @@ def stage_cache_bytes(run: RunSpec, stage: int) -> float:
     """Return the cache of a rank of a stage when every sequence of a generation has all of its tokens."""
     if run.generation is None:
         return 0.0
-    sequences = run.training.global_batch_size / run.parallelism.dp
+    sequences = run.training.global_batch_size / run.parallelism.dp / run.generation.tokens_in_row
     tokens = run.generation.prompt_tokens + run.generation.new_tokens
     cut = cut_run(run)
     held = sum(min(tokens, window) if window else tokens for window in _windows(run, stage))

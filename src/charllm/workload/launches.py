@@ -7,7 +7,7 @@ least is counted from the sources named beside it, or read from a profile of the
 from collections.abc import Callable
 from functools import partial
 
-from charllm.gpu.shape import KernelShape
+from charllm.gpu.shape import TILED, KernelShape
 from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
 from charllm.workload import plain_launches as plain
@@ -22,6 +22,8 @@ profile of eager PyTorch on an H200."""
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
 """Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of maps and counts of tokens by
 expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
+CHOOSING_KERNELS = 2
+"""Published: kernels between router and experts in vLLM (topk_softmax, moe_align_block_size), beside one that sorts."""
 CAST_KERNELS = 3
 """Published: kernels that quantise one expert's operand: the cast and two layouts of scales. Python makes a tensor
 object for each expert first."""
@@ -61,7 +63,10 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     shaped = partial(
         KernelShape, precision=_product_format(op, run), variant=variant, rate=run.framework.library_fraction
     )
-    if op.kind == "grouped_gemm":
+    if op.kind == "grouped_gemm" and run.framework.expert_kernels != "grouped":
+        scaled = run.framework.expert_kernels == "triton" and op.precision == "fp8" and _scales_apart(run)
+        product = Launched(shaped("gemm", (batch, m, n, k), variant=TILED if scaled else variant), calls=GEMM_CALLS)
+    elif op.kind == "grouped_gemm":
         kind = "grouped_wgrad" if op.direction == "wgrad" else "grouped_gemm"
         looped = 0 if run.framework.grouped_launch else batch
         product = Launched(shaped(kind, (batch, m, n, k)), calls=2.0, looped=looped, events=looped or 2)
@@ -73,6 +78,11 @@ def _gemm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if op.kind == "gemm":
         product = product._replace(events=gemm_events(m, n, k, run.cluster.gpu.multiprocessors))
     return (product, *_accumulated(op, run)) if op.direction == "wgrad" else (product,)
+
+
+def _scales_apart(run: RunSpec) -> bool:
+    """Tell whether blocks of 8 bits are scaled beside the matrix units, which do so themselves since they know 4."""
+    return not run.cluster.gpu.peak_fp4_flop_per_s
 
 
 def _accumulated(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -132,9 +142,18 @@ def _cached_attention(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
     return (Launched(shape, calls=ATTENTION_CALLS[0]),)
 
 
-def _sampling(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    """Cast, softmax and draw."""
-    return (Launched(moving((op.read_bytes + op.written_bytes) / 3).shape, 3),)
+SORTED_LOGIT_BYTES = 390.0
+"""Published: PyTorch's sort, mask and scatter of 64 to 128 x 131,072 logits take 1.07 to 2.40 ms (vLLM, pull request
+40376), as copies of so many bytes each do on an H100 (assumed; 512 sequences take 0.7 of that)."""
+
+
+def _sampling(op: Op, run: RunSpec) -> tuple[Launched, ...]:
+    """Cast, softmax and draw; from the most likely tokens after a sort, where the engine sorts."""
+    drawn = Launched(moving((op.read_bytes + op.written_bytes) / 3).shape, 3)
+    if not (run.generation and run.generation.top_p and run.framework.sorts_vocabulary):
+        return (drawn,)
+    sequences, vocabulary = op.shape
+    return drawn, moving(SORTED_LOGIT_BYTES * sequences * vocabulary)
 
 
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
@@ -236,7 +255,7 @@ def _dropout(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
 def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Quantise an operand at once, or each expert's part of it on its own."""
     size_bytes = op.read_bytes + op.written_bytes
-    if not op.expert:
+    if not op.expert or run.framework.expert_kernels != "grouped":
         return (moving(size_bytes, "cast"),)
     count = CAST_KERNELS * run.model.experts_on_rank(run.parallelism.ep)
     return (Launched(moving(size_bytes / count, "cast").shape, count, calls=0.0, looped=1.0, small=1 / CAST_KERNELS),)
@@ -247,6 +266,8 @@ def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     backward = op.direction == "backward"
     if run.framework.plain_modules:
         return plain.route(op, run.model.experts)
+    if run.framework.expert_kernels != "grouped":
+        return (tiny(CHOOSING_KERNELS),)
     # With a fixed capacity no tokens are counted.
     maps = MAP_KERNELS[backward] if run.training.capacity_factor is None else 0
     small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps, calls=0.0, small=1.0)

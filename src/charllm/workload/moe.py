@@ -44,6 +44,8 @@ def expert_tokens(cut: Cut) -> int:
     if factor is not None:
         return round(copies * factor)
     more, local = skew(cut), cut.model.experts_on_rank(cut.ep)
+    if cut.generates:
+        return ceil(copies * more)
     return local * ceil(copies * more / local) if more > 1 else copies
 
 

@@ -118,6 +118,27 @@ OTHERS: dict[str, tuple[str, dict[str, object]]] = {
         "\t Train throughput/batches_per_sec: 0.5\n\t Train throughput/tokens_per_sec: 20000.0\ndone\n",
         {"number": 5, "loss": 8.4213, "seconds": 2.0, "tokens": 40_000},
     ),
+    "olmo-core": (
+        "2025-07-01 10:00:00.123\thost-1:0\tolmo_core.train.callbacks.console_logger:87\tINFO\t"
+        "[step=10/1000,epoch=1,eta=1:02:03]\n    optim/LR (group 0)=0.0001\n    optim/total grad norm=1.234\n"
+        "    throughput/device/BPS=0.5\n    throughput/device/BPS (actual avg)=0.4\n    throughput/device/MFU=41.20\n"
+        "    throughput/device/TPS=16,384\n    throughput/total tokens=41,943,040\n    train/CE loss=10.98\ndone\n",
+        {
+            "number": 10,
+            "seconds": 2.0,
+            "loss": 10.98,
+            "gpu_tokens_per_s": 16384,
+            "grad_norm": 1.234,
+            "mfu_fraction": pytest.approx(0.412),
+            "consumed_tokens": 41_943_040,
+            "tokens": None,
+        },
+    ),
+    "deepspeed-engine": (
+        "[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
+        "RunningAvgSamplesPerSec=25.025, CurrSamplesPerSec=25.704, MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n",
+        {"number": 10, "time_s": 1699322123.714},
+    ),
     "json": (
         '{"number": 3, "loss": 9.5, "seconds_s": 0.25, "tokens": 4096}\n',
         {"number": 3, "loss": 9.5, "seconds": 0.25, "tokens": 4096},

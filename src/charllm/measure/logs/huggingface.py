@@ -13,7 +13,7 @@ from typing import NamedTuple
 from charllm.measure.logs.lines import Line
 from charllm.measure.logs.names import find_pairs, to_fields
 from charllm.measure.logs.program import Found, Program
-from charllm.measure.logs.progress import Bar, find_bar
+from charllm.measure.logs.progress import Bar, find_bar, read_elapsed_s
 from charllm.units import whole_number
 
 METRICS = re.compile(r"\{\s*['\"](?:train_)?loss['\"]\s*:[^{}]*\}")
@@ -29,9 +29,10 @@ QUOTED_DIGITS = 4
 STEP = re.compile(r"['\"](?:global_)?step(?:/max_steps)?['\"]\s*:\s*['\"]?(\d{1,15})")
 STATED = re.compile(r"(?P<name>Num examples|Total train batch size[^=]*|Num update steps per epoch|"
                     r"Total optimization steps) = (?P<value>[\d,]{1,20})")  # fmt: skip
+ELAPSED = re.compile(r"['\"]elapsed_time['\"]\s*:\s*['\"]([\w :,]{1,40})['\"]")
+LOGGED_TOO = "llamafactory"
+"""LLaMA-Factory's web page logs each dict a second time, by a logger of this name."""
 BEGIN = "***** Running training *****"
-SHORTEST_S = 10.0
-"""A bar shows whole seconds: over a shorter time its own smoothed rate is closer."""
 MOST_POSSIBLE = 1000
 
 
@@ -84,18 +85,18 @@ class Run(NamedTuple):
 def read_dicts(lines: Sequence[Line]) -> Iterator[Found]:
     """List the dicts with the step that each ends at; those whose steps nothing tells are left out."""
     for run in _runs(lines):
-        before: Report | None = None
-        for report, number in zip(run.reports, number_reports(run), strict=True):
+        for place, (report, number) in enumerate(zip(run.reports, number_reports(run), strict=True)):
             if number is None:
                 continue
             fields = to_fields(find_pairs(report.text))
+            clock = ELAPSED.search(report.text)
+            shown_s = read_elapsed_s(clock[1]) if clock else report.bar.elapsed_s if report.bar else None
+            if shown_s is not None:
+                fields["elapsed_s"] = shown_s
             # What a bar has smoothed does not say how long many steps before it took; later dicts do.
-            alone = len(run.reports) == 1
-            seconds = _seconds(before.bar if before else None, report.bar) if before or alone else None
-            if seconds is not None:
-                fields.setdefault("seconds", seconds)
+            if report.bar and report.bar.seconds and (place or len(run.reports) == 1):
+                fields.setdefault("mean_s", report.bar.seconds)
             yield number, fields, report.line
-            before = report
 
 
 def read_mean_step_s(lines: Sequence[Line]) -> float | None:
@@ -121,7 +122,7 @@ def _runs(lines: Sequence[Line]) -> Iterator[Run]:
             yield run._replace(end=end[0])
             run, bar = Run([], {}), None
             continue
-        found = METRICS.search(line.text)
+        found = METRICS.search(line.text) if LOGGED_TOO not in line.text else None
         bar = find_bar(line.text[: found.start()] if found else line.text) or bar
         if found:
             drawn = find_bar(after.text) if after is not None else None
@@ -183,14 +184,6 @@ def _usual_steps(run: Run, epochs: Sequence[Epoch | None]) -> int | None:
     if len(possible) > 1 and total:
         possible = [one for one in possible if round(total) % one == 0]
     return possible[0] if len(possible) == 1 else None
-
-
-def _seconds(before: Bar | None, bar: Bar | None) -> float | None:
-    if bar is None:
-        return None
-    if before and bar.elapsed_s - before.elapsed_s >= SHORTEST_S and bar.done > before.done:
-        return (bar.elapsed_s - before.elapsed_s) / (bar.done - before.done)
-    return bar.seconds
 
 
 HUGGINGFACE = Program(

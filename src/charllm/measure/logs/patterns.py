@@ -22,6 +22,12 @@ DEEPSPEED = Program(
     words=(b"steps: ",),
 )
 """DeepSpeed's pipeline engine."""
+DEEPSPEED_TIMER = Program(
+    mark=re.compile(r"(?:\bglobal_step=|:stop\] \d{1,9}/)(?P<number>\d{1,15}), (?=RunningAvgSamplesPerSec=)"),
+    words=(b"RunningAvgSamplesPerSec=",),
+    below=True,
+)
+"""DeepSpeed's engine, below a trainer of the user's own. Its rate is that of one step; time stamps tell of all."""
 NANOGPT = Program(mark=re.compile(r"\biter (?P<number>\d{1,15}): loss (?=.{0,300}\btime\b)"), words=(b"iter ",))
 TORCHTITAN = Program(
     mark=re.compile(r"\bstep:\s+(?P<number>\d{1,15})\s+loss:(?=.{0,300}\b(?:tps|wps|mfu|memory|iter):)"),

@@ -31,6 +31,8 @@ class Program(NamedTuple):
     """Reader of a program whose steps are not lines of names and numbers."""
     mean_step_s: Callable[[Sequence[Line]], float | None] | None = None
     """Reads the mean duration of a step where the program sums up its run."""
+    below: bool = False
+    """Whether it runs below another program, whose lines say more where there are any."""
     unread: str = ""
     """Why a log of this program may have reports and no steps."""
 

@@ -20,6 +20,10 @@ PERCENT = re.compile(r"(?<!\d)\d{1,3}%\|")
 RATE = re.compile(r"(?<!\d)(?P<rate>\d{1,30}(?:\.\d{1,30})?(?:e[-+]?\d{1,2})?)\s?(?P<unit>s/it|it/s)")
 
 
+PARTS_OF_TIME = re.compile(r"(\d{1,9})\s?(days?|[dhms:]|$)")
+SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
 class Bar(NamedTuple):
     """One state of a progress bar."""
 
@@ -41,9 +45,7 @@ def find_bar(text: str) -> Bar | None:
     found = rich or (BAR.search(text) if "[" in text else None)
     if found is None:
         return None
-    elapsed_s = 0.0
-    for part in found["elapsed"].split(":"):
-        elapsed_s = elapsed_s * 60 + int(part)
+    elapsed_s = read_elapsed_s(found["elapsed"]) or 0.0
     rate = RATE.search(found["postfix"])
     seconds = None
     if rate and float(rate["rate"]):
@@ -54,3 +56,17 @@ def find_bar(text: str) -> Bar | None:
     drawn = PERCENT.search(text, 0, found.start())
     title = re.split(r"[|%]", text[: drawn.start()])[-1].rstrip() if drawn else ""
     return Bar(title, done, elapsed_s, seconds, found["postfix"], total)
+
+
+def read_elapsed_s(text: object) -> float | None:
+    """Read ``1:02:03``, ``1 day, 0:02:03`` or ``1h 2m 3s``; None for what is no time."""
+    if not isinstance(text, str):
+        return None
+    total_s, clock = 0.0, None
+    for number, unit in PARTS_OF_TIME.findall(text):
+        if unit in (":", ""):
+            clock = (clock or 0) * 60 + int(number)
+        else:
+            total_s += int(number) * SECONDS[unit[0]]
+            clock = clock or 0
+    return None if clock is None else total_s + clock

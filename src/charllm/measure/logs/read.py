@@ -2,7 +2,7 @@
 
 import gzip
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise
 from os import PathLike
@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from charllm.errors import SpecError, unknown_name
-from charllm.measure.logs.composer import COMPOSER
+from charllm.measure.logs.composer import COMPOSER, OLMO
 from charllm.measure.logs.excerpt import PARTS, SMALL_BYTES, excerpt_lines
 from charllm.measure.logs.huggingface import HUGGINGFACE
 from charllm.measure.logs.lines import Line, split_lines, time_of
@@ -19,7 +19,7 @@ from charllm.measure.logs.log import Log, LoggedStep
 from charllm.measure.logs.mlperf import MLPERF
 from charllm.measure.logs.nemo import AUTOMODEL, LIGHTNING, NEMO
 from charllm.measure.logs.pattern import PLAIN, own_pattern
-from charllm.measure.logs.patterns import DEEPSPEED, MEGATRON, NANOGPT, NANOTRON, TORCHTITAN
+from charllm.measure.logs.patterns import DEEPSPEED, DEEPSPEED_TIMER, MEGATRON, NANOGPT, NANOTRON, TORCHTITAN
 from charllm.measure.logs.program import Found, Program, read_steps
 from charllm.measure.logs.reference import JSON_LINES
 from charllm.measure.logs.settings import read_settings
@@ -38,11 +38,26 @@ KINDS: dict[str, Program] = {
     "deepspeed": DEEPSPEED,
     "huggingface": HUGGINGFACE,
     "composer": COMPOSER,
+    "olmo-core": OLMO,
+    "deepspeed-engine": DEEPSPEED_TIMER,
     "json": JSON_LINES,
     "plain": PLAIN,
 }
 """Programs whose logs are known, the more particular first; a log of none of them is read as `plain`."""
-ALL_WORDS = (b"loss", b"tep", b"iter", b"Iter", b"Epoch", b"atch", b"pdate", b"s/it", b"it/s", b'"number"', b":::MLLOG")
+ALL_WORDS = (
+    b"loss",
+    b"tep",
+    b"iter",
+    b"Iter",
+    b"Epoch",
+    b"atch",
+    b"pdate",
+    b"s/it",
+    b"it/s",
+    b'"number"',
+    b":::MLLOG",
+    b"SamplesPerSec=",
+)
 """Every line that reports on a step of a known program holds one of these; of others, in capitals, it may not."""
 AUTO, UNKNOWN = "auto", "unknown"
 ENOUGH_MARKS = 200
@@ -50,6 +65,8 @@ RESTART_LINES = 15
 """A program that starts again prints at least so many other lines before its first step."""
 MAX_LOG_BYTES = 1 << 30
 MOST_STEPS = 10_000_000
+LONG_S = 100.0
+"""Over a shorter time a clock of whole seconds says less than a mean or a smoothed rate (1 %)."""
 MOST_COVERED = 10_000
 """Steps that one line may report on (assumed); a larger gap in the numbers is a program that was started again."""
 
@@ -81,7 +98,7 @@ def read_log(
         lines, complete = excerpt_lines(data, program.words, program.following)
     warnings = [] if complete else [f"a log of {len(data) / MIB:.0f} MiB was read in {PARTS} parts"]
     found = _drop_cut_line(list(read_steps(program, lines)), warnings)
-    found = _one_rank(found, warnings)
+    found = list(_timed_by_clock(_one_rank(found, warnings)))
     if not found and program.unread:
         warnings.append(f"no steps: {program.unread}")
     # What was left out between two lines is no other run of the program.
@@ -125,7 +142,7 @@ def _data(log: str | PathLike[str] | bytes) -> bytes:
 def find_kind(lines: Sequence[Line]) -> str:
     """Return the program whose step lines are the most frequent; of equals the more particular."""
     counts = {name: _count_marks(program.mark, lines) for name, program in KINDS.items() if name != "plain"}
-    best = max(counts, key=lambda name: counts[name])
+    best = max(counts, key=lambda name: (bool(counts[name]) and not KINDS[name].below, counts[name]))
     if counts[best]:
         return best
     return "plain" if any(True for _ in read_steps(PLAIN, lines)) else UNKNOWN
@@ -174,6 +191,24 @@ def _one_rank(found: list[Found], warnings: list[str]) -> list[Found]:
     if len(unique) < len(found):
         warnings.append(f"{len(found) - len(unique)} lines repeat a step that another line or rank reports")
     return unique
+
+
+def _timed_by_clock(found: Sequence[Found]) -> Iterator[Found]:
+    """Fill in durations by a clock of whole seconds that the program shows, or else by a mean that it states."""
+    begun: list[tuple[int, float]] = []
+    """Steps and times from which this one may be timed: the last of them long enough ago, and all later ones."""
+    for number, fields, line in found:
+        shown_s, mean_s = fields.pop("elapsed_s", None), fields.pop("mean_s", None)
+        if shown_s is not None:
+            if begun and (number <= begun[-1][0] or shown_s < begun[-1][1]):
+                begun = []
+            while len(begun) > 1 and shown_s - begun[1][1] >= LONG_S:
+                del begun[0]
+            spent_s = (shown_s - begun[0][1]) / (number - begun[0][0]) if begun else 0.0
+            begun.append((number, shown_s))
+            if mean_s is None or shown_s - begun[0][1] >= LONG_S:
+                mean_s = spent_s
+        yield number, {"seconds": mean_s, **fields} if mean_s else fields, line
 
 
 def _logged(number: int, fields: dict[str, float], line: Line) -> LoggedStep:

@@ -7,8 +7,10 @@ from itertools import islice
 from charllm.measure.logs.lines import Line
 from charllm.measure.logs.mlperf import PREFIX, SIZES, read_sizes
 
-DOTTED = re.compile(r"^\s*(?P<name>\w+) \.{3,} ?(?P<value>\d+)\s*$")
-"""Megatron-LM: ``  seq_length ........................ 4096``."""
+DOTTED = re.compile(r"(?:^|:print\])\s*(?P<name>\w+) \.{3,} ?(?P<value>\d+)\s*$")
+"""Megatron-LM: ``  seq_length ........................ 4096``; DeepSpeed, behind ``[config.py:1001:print]``."""
+DOTTED_ALONE = {"train_batch_size": "global_batch_size"}
+"""A batch over all GPUs in DeepSpeed's settings, that of a GPU in others'."""
 ASSIGNED = re.compile(r"['\"]?\b(?P<name>[a-z_]+)['\"]?\s*[:=]\s*['\"]?(?P<value>\d+)\b(?![.\d])")
 NAMES = {
     "seq_length": "seq_length", "encoder_seq_length": "seq_length", "max_seq_len": "seq_length",
@@ -27,7 +29,8 @@ def read_settings(lines: Iterable[Line]) -> dict[str, int]:
     for line in islice(lines, MOST_LINES):
         text = line.text
         if " ..." in text:
-            pairs = [(match["name"], match["value"]) for match in (DOTTED.match(text),) if match]
+            dotted = DOTTED.search(text)
+            pairs = [(DOTTED_ALONE.get(dotted["name"], dotted["name"]), dotted["value"])] if dotted else []
         elif PREFIX in text:
             pairs = read_sizes(text)
         elif any(name in text for name in ("seq_len", "world_size", "batch_size", "parallel_size")):

@@ -186,6 +186,10 @@ class Node:
     package_bandwidth_bytes_per_s: float = number(
         "Bandwidth inside a package, each way; 0: that of the scale-up links.", 0, 1e13, 0.0
     )
+    direct_links: bool = flag(
+        "Whether links join GPUs pair by pair, without a switch: some of a node's GPUs have those between them alone.",
+        False,
+    )
     pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
     in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
     collective_latency_s: float | None = number(

@@ -179,13 +179,13 @@ def _as_table(
 ) -> dict[str, Any]:
     from charllm.evaluate.corrections import corrections
     from charllm.evaluate.memory import summarise
-    from charllm.evaluate.scores import baseline_errors, describe_by, describe_errors, order_pairs
+    from charllm.evaluate.scores import baseline_errors, describe_by, describe_errors, describe_scores, order_pairs
 
     scores = [prediction.score for prediction in predictions if prediction.score is not None]
     ordered, pairs = order_pairs(scores)
     return {
         "rows": rows,
-        **describe_errors([score.error_fraction for score in scores]),
+        **describe_scores(scores),
         "skipped": [row._asdict() for row in skipped],
         "predicted_oom": sum(not prediction.fits for prediction in predictions),
         "by_source": describe_by(scores, lambda score: score.source),
@@ -225,12 +225,14 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "predicted": prediction.predicted_s,
         "measured": score.measured_s if score else None,
         "error_fraction": score.error_fraction if score else None,
+        "interval": score.interval_s if score else None,
+        "host": score.host if score else None,
         "fits": prediction.fits,
     }
 
 
 def _render_results(table: dict[str, Any]) -> str:
-    columns = ["", "rows", "median |error|", "90th percentile", "mean error"]
+    columns = ["", "rows", "median |error|", "90th percentile", "mean error", "in their 90 % interval"]
     groups = {
         "all": table,
         **table["by_class"],
@@ -240,7 +242,9 @@ def _render_results(table: dict[str, Any]) -> str:
         "baseline: constant FLOP/s": table["baseline"],
         **({"doubtful (not in the above)": table["doubtful"]} if "doubtful" in table else {}),
     }
-    cells = [[name, *_cells(group)] for name, group in groups.items()]
+    inside = {name: group.get("covered_fraction") for name, group in groups.items()}
+    cells = [[name, *_cells(group), "-" if inside[name] is None else format_percent(inside[name], 0)]
+             for name, group in groups.items()]  # fmt: skip
     parts = [render_table("Step time, predicted against published", columns, cells)]
     if table["pairs"]:
         share = 100 * table["pair_order_fraction"]

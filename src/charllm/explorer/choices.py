@@ -11,8 +11,9 @@ from charllm.explorer.answers import LONGEST_S
 from charllm.explorer.request import FIELDS as OWN_FIELDS
 from charllm.explorer.request import MOST_BODY_BYTES, WORDS
 from charllm.plan.objectives import OBJECTIVES
+from charllm.spec.cooling import Cooling
 from charllm.spec.fields import Rule, rules
-from charllm.spec.hardware import Cluster, Cooling
+from charllm.spec.hardware import Cluster
 from charllm.spec.model import Model
 from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.run import Conditions

@@ -114,7 +114,7 @@ def test_what_is_not_read_is_named_with_what_converts_it(tmp_path: Path) -> None
         "a.nsys-rep": (b"\x00\x01", "nsys export --type sqlite a.nsys-rep"),
         "host.xplane.pb": (b"\x0a\x05", "a whole XPlane"),
         "a.pftrace": (b"\x0a\x05", "traceconv json"),
-        "snapshot.pickle": (pickle.dumps({"segments": []}), "pickle.*_memory_viz"),
+        "snapshot.pickle": (pickle.dumps({"segments": []}), "pickle.*charllm trace --memory"),
     }
     for name, (data, told) in files.items():
         (tmp_path / name).write_bytes(data)

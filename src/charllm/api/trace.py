@@ -12,7 +12,8 @@ from charllm.api.keywords import RunKeywords, Spec, as_file, as_path, build_requ
 from charllm.api.signature import public
 from charllm.catalog.resolve import resolve_run
 from charllm.report.attribution import render_attribution
-from charllm.report.trace import render_trace
+from charllm.report.tables import wrap_all
+from charllm.report.trace import render_snapshot, render_trace
 from charllm.result.metrics import fill_metrics, missing
 from charllm.result.result import RunResult, to_frame
 from charllm.result.store import write_text
@@ -20,6 +21,7 @@ from charllm.spec.request import Table
 from charllm.spec.run import RunSpec
 from charllm.trace.analyses.breakdown import OTHER, break_down, mean_breakdown
 from charllm.trace.analyses.kernels import as_table, kernel_rows
+from charllm.trace.memory import read_snapshots, tabulate_snapshots
 from charllm.trace.run import TracedRun, read_run
 from charllm.trace.summary import summarize
 from charllm.tracking import Track, untracked
@@ -79,13 +81,17 @@ class Traced:
 
     def __repr__(self) -> str:
         told = [render_attribution(one) for one in self.summary["energy"]]
-        return "\n\n".join([render_trace(self.summary), *told])
+        traced = [render_trace(self.summary)] if self.run.ranks or not self.summary["memory"] else []
+        memory = [render_snapshot(one) for one in self.summary["memory"]]
+        notes = [] if traced else ["\n".join(wrap_all(self.summary["warnings"]))] if self.summary["warnings"] else []
+        return "\n\n".join([*traced, *memory, *told, *notes])
 
 
 @public
 def trace(
-    paths: Paths,
+    paths: Paths = (),
     *,
+    memory: Paths = (),
     spec: Spec | None = None,
     classes: str | PathLike[str] | None = None,
     perfetto: str | PathLike[str] | None = None,
@@ -99,6 +105,8 @@ def trace(
     `classes` is a TOML file of kernel patterns, tried before the built-in ones. `perfetto` writes all ranks as one
     view; `out` stores the run for reports and comparisons. For a run recorded by ``charllm measure --profile``, the
     result also has energy and clock loss by class (``["energy"]``), and the view has power, temperature and clock.
+    `memory` is a memory snapshot of PyTorch or several: ``["memory"]`` has who held memory at the peak, beside what a
+    spec predicts.
 
     >>> import charllm, json, tempfile
     >>> work = {"nvjet_gemm": (7, 0, 60), "ncclDevKernel_AllReduce": (20, 50, 50)}  # stream, start, microseconds
@@ -112,23 +120,24 @@ def trace(
     (0.4, 0.1)
     """
     request = build_request(spec, words)
-    return run_trace(paths, request, classes=classes, perfetto=perfetto, out=out)
+    return run_trace(paths, request, memory=memory, classes=classes, perfetto=perfetto, out=out)
 
 
 def run_trace(
     paths: Paths,
     request: Table,
     *,
+    memory: Paths = (),
     classes: str | PathLike[str] | None = None,
     perfetto: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     track: Track = untracked,
 ) -> Traced:
     """Read the traces of a run that a request describes, where it is not empty."""
-    listed = [paths] if isinstance(paths, str | PathLike) else list(paths)
     asked = resolve_run(request) if request else None
     view = as_file(perfetto, "--perfetto") if perfetto is not None else None
-    places = [as_path(path, "PATH") for path in listed]
+    places = [as_path(path, "PATH") for path in _listed(paths)]
+    snapshots = [one for path in _listed(memory) for one in read_snapshots(as_path(path, "--memory"))]
     run = read_run(
         places,
         as_path(classes, "--classes") if classes is not None else None,
@@ -136,7 +145,11 @@ def run_trace(
         track,
     )
     folders = [path for path in places if path.is_dir()]
-    found = Traced(_with_energy(summarize(run, asked), folders, run), run, asked)
+    summary = _with_energy(summarize(run, asked), folders, run)
+    told = [text for one in snapshots for text in one.warnings]
+    warnings = [*(summary["warnings"] if places else []), *told]
+    summary = {**summary, "memory": tabulate_snapshots(snapshots, asked), "warnings": warnings}
+    found = Traced(summary, run, asked)
     if view is not None:
         from charllm.report.perfetto import trace_run
 
@@ -145,6 +158,10 @@ def run_trace(
     if out is not None:
         found.to_result().save(as_path(out, "--out"))
     return found
+
+
+def _listed(paths: Paths) -> list[str | PathLike[str]]:
+    return [paths] if isinstance(paths, str | PathLike) else list(paths)
 
 
 def _with_energy(summary: dict[str, Any], folders: list[Path], run: TracedRun) -> dict[str, Any]:

@@ -14,18 +14,24 @@ from pathlib import Path
 from charllm.cli.output import add_format_flags, print_as
 from charllm.cli.progress import track
 from charllm.cli.spec_flags import add_spec_flags, request_from
+from charllm.errors import SpecError
 
 UNREADABLE = 1
 EXAMPLES = (
     "charllm trace traces",
     "charllm trace traces/rank-0.json --json",
+    "charllm trace --memory snapshot.pickle --model llama3-8b --cluster h100x8",
     "charllm trace traces --perfetto view.json --out runs/traced-kernels --csv",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of this command."""
-    parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="trace files, or folders with them")
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="trace files, or folders with them")
+    parser.add_argument(
+        "--memory", type=Path, nargs="+", default=[], metavar="FILE",
+        help="memory snapshots of PyTorch (torch.cuda.memory._dump_snapshot), beside the memory that is predicted",
+    )  # fmt: skip
     parser.add_argument(
         "--classes", type=Path, metavar="FILE", help="TOML file of kernel patterns, tried before the built-in ones"
     )
@@ -39,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Read, summarise and print."""
     from charllm.api.trace import run_trace
 
+    if not arguments.paths and not arguments.memory:
+        raise SpecError("PATH", "no file", "trace files or folders, or --memory FILE")
     files = {name: getattr(arguments, name) for name in ("classes", "perfetto", "out")}
-    found = run_trace(arguments.paths, request_from(arguments), **files, track=track)
+    found = run_trace(arguments.paths, request_from(arguments), **files, memory=arguments.memory, track=track)
     print_as(arguments, found.as_table(), lambda: str(found), found.kernels)
-    return 0 if found["step_time_s"] else UNREADABLE
+    return 0 if found["step_time_s"] or not arguments.paths else UNREADABLE

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from charllm.report.tables import render_table, shown_ends, wrap, wrap_all
-from charllm.units import MICRO, format_bytes, format_percent, format_si
+from charllm.units import GIB, MICRO, format_bytes, format_percent, format_si
 
 SHOWN_KERNELS, SHOWN_LINKS, SHOWN_CLASSES, LONGEST_NAME = 10, 8, 14, 48
 IDLE_WORDS = {
@@ -154,3 +154,33 @@ def _waits(found: Mapping[str, Any]) -> str:
             f"{stage} {one['rank']}: bubble {_write(one['bubble_s'])} ({format_percent(one['fraction'])} of the step)."
         )
     return "\n".join(wrap_all(lines))
+
+
+def render_snapshot(one: Mapping[str, Any]) -> str:
+    """Return who held a GPU's memory at its peak, beside what is predicted."""
+    predicted = one["predicted"] or {}
+    measures = [
+        ("at the peak", "peak_bytes", "allocated_bytes"),
+        ("held by the allocator", "peak_reserved_bytes", "reserved_bytes"),
+        ("when it was written", "allocated_bytes", ""),
+    ]  # fmt: skip
+    rows = [[words, _gib(one[name]), _gib(predicted.get(other)), _ratio(one[name], predicted.get(other))]
+            for words, name, other in measures]  # fmt: skip
+    name = f"{one['path']}: memory of GPU {one['device']}, rank {one['rank']}, GiB"
+    parts = [render_table(name, ["", "snapshot", "predicted", "predicted / snapshot"], rows)]
+    share = sum(one["origins"].values()) or 1
+    cells = [[origin, _gib(size), format_percent(size / share)] for origin, size in one["origins"].items()]
+    parts.append(render_table("At the peak, by who allocated it", ["by", "GiB", "share"], cells))
+    if predicted:
+        kinds = [[kind, _gib(size)] for kind, size in predicted["kinds"].items()]
+        parts.append(render_table(f"Predicted for stage {predicted['stage']}", ["kind", "GiB"], kinds))
+    sites = [[row["site"], f"{row['tensors']:,}", _gib(row["bytes"])] for row in one["sites"]]
+    return "\n\n".join([*parts, render_table("Largest at the peak, by line", ["line", "tensors", "GiB"], sites)])
+
+
+def _gib(size: float | None) -> str:
+    return "-" if size is None else f"{size / GIB:.2f}"
+
+
+def _ratio(size: float | None, predicted: float | None) -> str:
+    return f"{predicted / size:.2f}" if size and predicted else "-"

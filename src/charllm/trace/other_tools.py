@@ -40,8 +40,7 @@ def name_unread(path: Path, head: bytes) -> Unread | None:
     if path.suffix == ".ncu-rep":
         return Unread("a report of Nsight Compute, without times of a step", "nsys profile, then nsys export")
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
-        told = "a pickle, such as a memory snapshot of PyTorch: pickles run code when they are opened"
-        return Unread(told, "python -m torch.cuda._memory_viz trace_plot SNAPSHOT, where it is trusted")
+        return Unread("a pickle, such as a memory snapshot of PyTorch", f"charllm trace --memory {path.name}")
     return None
 
 

@@ -131,7 +131,7 @@ def test_two_sources_of_a_step_time_that_disagree_are_both_told(tmp_path: Path) 
     assert "0.021 s" in told
 
 
-FORMS = {
+FORMS: dict[str, tuple[str, dict[str, object]]] = {
     # DeepSpeed's engine of 2023 and of 2022, behind its own settings.
     "deepspeed": (
         "[2023-11-07 01:54:50,931] [INFO] [config.py:971:print]   train_batch_size ............. 64\n"

@@ -82,7 +82,7 @@ BOARD = Board(
     voltage_slope_per_hz=0.5e-9, voltage_reference_hz=1.5e9, voltage_floor_fraction=0.9, clock_max_hz=2.0e9,
     matrix_clock_hz=1.8e9, off_die_fraction=0.1, asked_clock_hz=2.0e9, clock_min_hz=0.3e9, hold_w=600.0, burst_w=650.0,
     band_w=10.0, tick_s=0.025, climb_fraction=0.4, mean_s=0.5, mean_left_fraction=0.95, operating_c=85.0,
-    thermal_step_fraction=0.2, slowdown_fraction=0.3,
+    memory_operating_c=95.0, thermal_step_fraction=0.2, slowdown_fraction=0.3,
 )  # fmt: skip
 """Round constants, for which powers are worked out by hand."""
 
@@ -124,7 +124,7 @@ TICKS = {
 @pytest.mark.parametrize("name", TICKS)
 def test_a_tick_moves_the_clock_to_where_a_hand_puts_it(name: str) -> None:
     (clock_hz, seen_w, mean_w, degrees_c, brake_hz), (after_hz, cause) = TICKS[name]
-    found_hz, found_cause = next_clock(BOARD, clock_hz, seen_w, mean_w, 100.0, degrees_c, brake_hz)
+    found_hz, found_cause = next_clock(BOARD, clock_hz, seen_w, mean_w, 100.0, degrees_c, brake_hz, 60.0)
     assert found_hz == pytest.approx(after_hz)
     assert found_cause == cause
 

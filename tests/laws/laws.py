@@ -33,9 +33,12 @@ from tests.random_specs.inputs import as_settings, draw_valid_request
 
 TOLERANCE = 1e-3
 HELD, HELD_TIMES = 0.05, 0.01
-"""How much faster a lower clock may make a run in which heat or power holds a clock, and from which share of time on.
-GPUs that wait at a lower clock give less heat to those that they wait for (the other die of a package, slots behind in
-the air), and leave more of the mean power over a second, which the governor holds, to the phases that follow."""
+"""How much faster a change for the worse may make a run whose clocks heat holds, and from which share of time on: GPUs
+that are slowed give less heat to those that they wait for (the other die of a package, slots behind in the air). A
+lower clock may where power holds, too: it leaves more of the mean over a second, which the governor holds, to later
+phases."""
+GOVERNED_K = 0.5
+"""How far apart peaks may lie that the governor keeps at the limit: which of its ticks come first differs."""
 HOTTEST_INLET_C = 80.0
 SHORTEST_S = 10.0
 """A shorter run from cold is some ticks of the governor, each of which meets the step elsewhere."""
@@ -86,10 +89,10 @@ class Case:
     def __getitem__(self, metric: str) -> float:
         return float(self.result.metrics[metric])
 
-    @property
-    def is_held(self) -> bool:
-        """Whether heat or power holds a clock at times."""
-        return any(share > HELD_TIMES for share in (self.result.metrics["throttled_time_fraction"] or {}).values())
+    def is_held(self, *causes: str) -> bool:
+        """Whether a clock is held at times, by heat or by another cause."""
+        shares = self.result.metrics["throttled_time_fraction"] or {}
+        return any(shares.get(cause, 0.0) > HELD_TIMES for cause in ("thermal", *causes))
 
     @property
     def command(self) -> str:
@@ -129,8 +132,10 @@ Found = Iterator[tuple[str, float, Case]]
 """What is said of a run and a changed one, by how much it is not so, and the changed run."""
 
 
-def _never_more(said: str, metric: str, small: Case, large: Case, other: Case) -> tuple[str, float, Case]:
-    return said, small[metric] / large[metric] - 1 if large[metric] > 0 else 0.0, other
+def _never_more(said: str, metric: str, small: Case, large: Case, other: Case, *causes: str) -> tuple[str, float, Case]:
+    excess = small[metric] / large[metric] - 1 if large[metric] > 0 else 0.0
+    held = metric == "step_time_s" and (small.is_held(*causes) or large.is_held(*causes))
+    return said, excess - (HELD if held else 0.0), other
 
 
 def lower_cap(case: Case, random: Random) -> Found:
@@ -160,8 +165,7 @@ def lower_clock(case: Case, random: Random) -> Found:
     if now_hz > least_hz:
         hertz = least_hz + random.random() * (now_hz - least_hz)
         lower = case.changed(("conditions.clock_cap_hz", hertz))
-        said, excess, other = _never_more("a lower clock cap makes a run faster", "step_time_s", case, lower, lower)
-        yield said, excess - (HELD if case.is_held else 0.0), other
+        yield _never_more("a lower clock cap makes a run faster", "step_time_s", case, lower, lower, "power")
         yield _never_more("a lower clock cap raises mean power", "power_mean_w", lower, case, lower)
 
 
@@ -177,7 +181,7 @@ def hotter_inlet(case: Case, random: Random) -> Found:
         return
     yield _never_more("a hotter inlet makes a run faster", "step_time_s", case, hotter, hotter)
     for metric in ("temperature_mean_c", "temperature_peak_c"):
-        colder_k = case[metric] - hotter[metric]
+        colder_k = case[metric] - hotter[metric] - (GOVERNED_K if case.is_held() and hotter.is_held() else 0.0)
         yield f"a hotter inlet lowers {metric}", colder_k / max(50.0, abs(case[metric])), hotter
 
 

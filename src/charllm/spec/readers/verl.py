@@ -30,7 +30,7 @@ DEFAULTS: Table = {
 KNOWN = Known(
     list_names(
         """
-        data.* optim.lr* optim.betas optim.weight_decay optim.warmup* optim.*lr* optim.optimizer_impl trainer.* model.use_shm
+        data.* optim.*lr* optim.betas optim.weight_decay optim.warmup* optim.optimizer_impl trainer.* model.use_shm
         model.trust_remote_code model.external_lib model.lora_alpha model.strategy model.override_config.* checkpoint.*
         model.fsdp_config.wrap_policy.* use_remove_padding model.tokenizer* ray_kwargs.* profiler.* engine.*
         """

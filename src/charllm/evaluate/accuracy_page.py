@@ -56,8 +56,8 @@ Time per token under load is that of a median step, its power that of steps and 
 to first token under load is queueing and is not predicted."""
 
 
-RL = """Steps that NeMo RL prints, on 8 to 512 H100 and GB200, with their mean length; phases of three of them. Nothing is
-fitted on these rows; their errors were seen while five assumptions were chosen (evaluate/rl.py)."""
+RL = """Steps that NeMo RL prints, on 8 to 512 H100 and GB200, with their mean length; phases of three of them. Nothing
+is fitted on these rows; their errors were seen while five assumptions were chosen (evaluate/rl.py)."""
 
 
 def _questions(scored: Mapping[str, Any]) -> str:

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any, NamedTuple
 
-from charllm.api.rl import describe_rl
 from charllm.catalog.resolve import resolve_model
 from charllm.errors import SpecError
 from charllm.evaluate.scores import describe_errors
 from charllm.result.columns import rows_of
 from charllm.simulate.rl import predict_rl
 from charllm.simulate.rl_settings import RlSettings
+from charllm.simulate.rl_step import describe_rl
 from charllm.spec.request import Table
 
 SAMPLES, UPDATE, PROMPT_TOKENS = 2048, 512, 100

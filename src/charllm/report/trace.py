@@ -113,8 +113,9 @@ def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         cells.append([row["operator"].removeprefix("aten::"), row["shape"], row["dtype"].removeprefix("c10::"),
                       f"{row['calls']:,.0f}", _write(row["seconds"]), format_si(rate, unit), *model])  # fmt: skip
+    title = "Rates by shape (products: m x n x k)"
     columns = ["operator", "shape", "type", "calls", "time", "rate", "model", "time / model"]
-    return render_table("Rates by shape (products: m x n x k)", columns, cells) if cells else ""
+    return render_table(title, columns, cells, drop=("type", "calls", "model", "rate")) if cells else ""
 
 
 def shorten_kernel(name: str) -> str:

@@ -10,8 +10,8 @@ sources are corrected for a stated reason; --doubtful scores doubtful rows separ
 
 `nccl FILE --cluster NAME|FILE.toml` reads a folder or table of `charllm bench nccl`, and predicts every collective.
 
-`generation` predicts published prefill, decode and power of engines, with nothing
-fitted on them; it reads no file.
+`generation` predicts published prefill, decode and power of engines, `rl` published steps of reinforcement learning and
+their phases, with nothing fitted on them; they read no file.
 
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
@@ -37,7 +37,12 @@ from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_differences import render_differences, score_all_differences
-from charllm.cli.validate_generation import render_generation_rows, score_generation_rows
+from charllm.cli.validate_generation import (
+    render_generation_rows,
+    render_rl_rows,
+    score_generation_rows,
+    score_rl_rows,
+)
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.report.tables import render_table, wrap_all
@@ -53,6 +58,7 @@ EXAMPLES = (
     "charllm validate all --quick",
     "charllm validate differences",
     "charllm validate generation",
+    "charllm validate rl",
     "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
@@ -67,7 +73,8 @@ class Scoring(NamedTuple):
 
     score: Callable[[argparse.Namespace], dict[str, Any]]
     render: Callable[[dict[str, Any]], str]
-    needs_gpu: bool
+    needs: tuple[str, ...] = ()
+    """What must be given: FILE, --gpu."""
     rows: str = "predictions"
     """Key of its list of rows, one for each measurement."""
     drawn: tuple[str, str, str] | None = None
@@ -105,9 +112,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score and print."""
     scoring = SCORINGS[arguments.what]
-    if scoring.needs_gpu and not arguments.gpu:
+    if "--gpu" in scoring.needs and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "a name from `charllm catalog gpus`, such as h200")
-    if arguments.file is None and arguments.what not in ("results", "known", "all", "differences", "generation"):
+    if "FILE" in scoring.needs and arguments.file is None:
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
     print_as(arguments, table, lambda: _render(scoring, table, arguments.plots), lambda: table[scoring.rows])
@@ -325,13 +332,14 @@ def _render_ops(table: dict[str, Any]) -> str:
 
 
 SCORINGS = {
-    "results": Scoring(_score_results, _render_results, needs_gpu=False, drawn=("id", "predicted", "measured")),
-    "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
-    "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
-    "nccl": Scoring(score_network, render_network, needs_gpu=False),
-    "all": Scoring(score_everything, render_everything, needs_gpu=False, rows="scores"),
-    "differences": Scoring(score_all_differences, render_differences, needs_gpu=False, rows="pairs"),
-    "generation": Scoring(score_generation_rows, render_generation_rows, needs_gpu=False),
-    "known": Scoring(score_known, render_known, needs_gpu=False, drawn=("name", "predicted_s", "measured_s")),
+    "results": Scoring(_score_results, _render_results, drawn=("id", "predicted", "measured")),
+    "ops": Scoring(_score_ops, _render_ops, ("FILE", "--gpu")),
+    "heat": Scoring(_score_heat, _render_heat, ("FILE", "--gpu"), rows="gpus"),
+    "nccl": Scoring(score_network, render_network, ("FILE",)),
+    "all": Scoring(score_everything, render_everything, rows="scores"),
+    "differences": Scoring(score_all_differences, render_differences, rows="pairs"),
+    "generation": Scoring(score_generation_rows, render_generation_rows),
+    "rl": Scoring(score_rl_rows, render_rl_rows),
+    "known": Scoring(score_known, render_known, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

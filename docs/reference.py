@@ -17,9 +17,10 @@ from charllm.measure.failure import CODES
 from charllm.result.columns import TABLES as RESULT_TABLES
 from charllm.result.metric import Metric
 from charllm.result.metrics import METRICS, PLAN_METRICS
+from charllm.spec.cooling import Cooling
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
-from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node, OtherNodes
+from charllm.spec.hardware import Cluster, Fabric, Gpu, Node, OtherNodes
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import Conditions

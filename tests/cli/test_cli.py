@@ -74,7 +74,7 @@ def test_a_run_that_does_not_fit_ends_in_3_with_its_result() -> None:
         (["simulate"], "model: got nothing"),
         (["compare", "a", "b"], "RUN"),
         (["sweep", "nothing"], "STUDY"),
-        (["catalog", "gpus", "h20"], "did you mean h200"),
+        (["catalog", "gpus", "h2000"], "did you mean h200"),
         (["validate", "results", "none.csv"], "No such file"),
     ],
 )

@@ -5,10 +5,11 @@ import pytest
 from charllm.catalog.resolve import resolve_cluster, resolve_framework, resolve_model
 from charllm.catalog.tables import KINDS, SOURCE_KINDS, entries
 from charllm.spec.board import Governor, Heat, Kernels, Power
+from charllm.spec.cooling import Cooling
 from charllm.spec.fields import rules
 from charllm.spec.framework import Framework
 from charllm.spec.generation import ENGINES
-from charllm.spec.hardware import Cluster, Cooling, Fabric, Gpu, Node
+from charllm.spec.hardware import Cluster, Fabric, Gpu, Node
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.run import Conditions

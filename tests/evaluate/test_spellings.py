@@ -81,11 +81,30 @@ def test_gpus_are_found_in_any_text(text: str, name: str) -> None:
         ("NVLink (400 GB/s), network not stated", "h800", 8, 400),
         ("", "h100", 8, 400),
         ("", "b300", 8, 800),
+        ("", "v100-32gb", 4, 100),
+        ("unknown", "mi250x", 4, 200),
+        ("n/a", "h100", 8, 400),
+        ("EFA", "h200", 16, 200),
+        ("AWS p5.48xlarge", "h100", 32, 100),
+        ("p4d instances", "a100-40gb", 4, 100),
+        ("Slingshot-11", "mi250x", 4, 200),
+        ("Perlmutter", "a100-80gb", 4, 200),
+        ("JUPITER: 4x NDR200", "gh200", 4, 200),
+        ("10 GbE", "a100-80gb", 1, 10),
+        ("25GbE TCP", "v100-32gb", 1, 25),
+        ("WireGuard over 400 Mb/s", "v100-32gb", 1, 0.4),
+        ("InfiniBand 100 Gb/s each way", "v100-32gb", 4, 100),
+        ("Thor2 400G", "mi300x", 8, 400),
+        ("GCP A3 Mega", "h100", 8, 200),
     ],
 )
 def test_interconnects_are_read_by_their_numbers(text: str, gpu: str, nics: int, gbit: float) -> None:
-    fabric = read_fabric(text, gpu, 8)
-    assert (fabric["nics_per_node"], fabric["nic_bandwidth_gbit_per_s"]) == (nics, gbit)
+    fabric = resolve_run(
+        {"model": "llama3-8b", "cluster": {"base": "h100x8", "nodes": 2, "fabric": read_fabric(text, gpu, 8)},
+         "training": {"global_batch_size": 64}}
+    ).cluster.fabric  # fmt: skip
+    assert fabric.nics_per_node == nics
+    assert fabric.nic_bandwidth_bytes_per_s * 8 / GIGA == pytest.approx(gbit)
 
 
 def test_an_interconnect_of_numbers_is_the_clusters_fabric() -> None:
@@ -146,7 +165,7 @@ def test_shard_sizes_are_read_from_words(text: str, expected: tuple[int, int, in
         ("GPT OSS 20B (forced balance)", "gpt-oss-20b"),
         ("Llama2_13B pretrain", "llama2-13b"),
         ("DeepSeek-V3-16B", None),
-        ("Qwen3-Next-80B-A3B", None),
+        ("Qwen3-Next-80B-A3B", "qwen3-next-80b-a3b"),
         ("Qwen9 3B", None),
         ("", None),
     ],
@@ -265,7 +284,7 @@ def test_frameworks_are_found_by_words_else_megatron(text: str, profile: str) ->
 
 
 def test_the_catalog_has_few_profiles_and_releases_are_valid_overrides() -> None:
-    assert len(entries("frameworks")) <= 17
+    assert len(entries("frameworks")) <= 18
     for name, table in spellings()["releases"].items():
         built = resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": {"name": name, **table}}).framework
         assert isinstance(built, Framework)
@@ -396,3 +415,70 @@ def test_a_limit_that_covers_a_processor_leaves_the_gpu_the_rest(
     spec = run(gpu=gpu, interconnect=interconnect, gpus_per_node="4" if "GH" in gpu else "8")
     assert spec.conditions.power_cap_w == limit_w
     assert run(gpu=gpu, precision="fp8 rowwise", gpus_per_node="").framework.fp8_scaling == "row"
+
+
+def test_nodes_hold_as_many_gpus_as_a_row_says_or_as_divide_them_evenly() -> None:
+    quads = run(gpu="A100-SXM4-40GB", n_gpus="64", gpus_per_node="4", interconnect="Perlmutter").cluster
+    assert (quads.nodes, quads.node.gpus, quads.fabric.nics_per_node) == (16, 4, 4)
+    split = run(n_gpus="12", gpus_per_node="", tp="1", pp="1", ep="1", dp="12", gbs="48").cluster
+    assert (split.nodes, split.node.gpus) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "node", "fabric", "cooling"),
+    [
+        ({"gpu": "MI250X", "source": "spyysalo/lumi-llm-scaling"}, "lumi-mi250x", "slingshot-4x200g-host", "liquid"),
+        ({"gpu": "MI250X", "interconnect": "Frontier: Slingshot"}, "frontier-mi250x", "slingshot-4x200g", "liquid"),
+        ({"gpu": "H100", "source": "frontier models"}, "hgx-h100", "8x400g", "air"),
+    ],
+)  # fmt: skip
+def test_a_machine_of_the_catalog_that_a_row_names_is_taken_whole(
+    changes: dict[str, str], node: str, fabric: str, cooling: str
+) -> None:
+    cluster = run(**changes).cluster
+    assert (cluster.node.name, cluster.fabric.name, cluster.cooling.kind) == (node, fabric, cooling)
+
+
+@pytest.mark.parametrize(
+    ("framework", "release"),
+    [
+        ("HF Trainer + DeepSpeed ZeRO-2", "deepspeed-hf"),
+        ("LLaMA-Factory (ZeRO-3)", "deepspeed-hf"),
+        ("transformers + accelerate FSDP", "fsdp-hf"),
+        ("TRL SFTTrainer", "pytorch-hf"),
+        ("GPT-NeoX + DeepSpeed", "megatron-deepspeed-bf16"),
+        ("ms-swift (megatron backend)", "megatron"),
+        ("Primus (torchtitan)", "torchtitan"),
+        ("Megatron-DeepSpeed (Hugging Face BLOOM)", "megatron-deepspeed"),
+        ("nanotron v0.5 (Hugging Face)", "nanotron"),
+    ],
+)
+def test_software_of_users_is_read_by_what_it_is_built_on(framework: str, release: str) -> None:
+    assert read_release({"framework": framework, "source": ""}) == release
+
+
+def test_a_sharding_stage_may_stand_in_the_framework_column() -> None:
+    stages = {text: run(framework=text, tp="1", pp="1", ep="", dp="64", model="Llama 3.1 8B").parallelism.zero
+              for text in ("DeepSpeed ZeRO-2 (HF)", "DeepSpeed ZeRO stage 1 (HF)", "DeepSpeed (HF)")}  # fmt: skip
+    assert list(stages.values()) == [2, 1, 3]
+
+
+def test_a_release_of_rocm_decides_how_fast_its_products_are() -> None:
+    for name in ("Megatron-DeepSpeed", "torchtitan"):
+        for rocm, rate in (("5.2", 0.83), ("6.2", 1.0)):
+            changes = {"gpu": "MI250X", "framework": f"{name}, ROCm {rocm}", "tp": "1", "pp": "1", "ep": "", "dp": "64"}
+            assert run(**changes, model="Llama 3.1 8B").framework.library_fraction == rate
+
+
+@pytest.mark.parametrize(
+    ("source", "tuning"),
+    [("NVIDIA/NeMo docs", "tuned"), ("oellm runs on JUPITER", "usual"), ("somebody/their-repository", "not stated")],
+)
+def test_runs_of_unknown_origin_do_not_say_how_they_are_set_up(source: str, tuning: str) -> None:
+    assert run(source=source).framework.tuning == tuning
+
+
+@pytest.mark.parametrize(("dispatcher", "sorts"), [("alltoall", False), ("deepep", True), ("hybridep", True)])
+def test_under_torchtitan_deepep_sorts_tokens_itself(dispatcher: str, sorts: bool) -> None:
+    framework = run(framework="torchtitan", dispatcher=dispatcher).framework
+    assert (framework.dispatcher, framework.fused_permute) == (dispatcher, sorts)

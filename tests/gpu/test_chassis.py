@@ -5,7 +5,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster
 from charllm.gpu.chassis import fan_power_w, node_power_w
-from charllm.spec.hardware import Cooling
+from charllm.spec.cooling import Cooling
 
 NODE = resolve_cluster("h100x8").node
 GPUS = np.full(8, 690.0)

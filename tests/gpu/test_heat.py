@@ -12,15 +12,18 @@ from charllm.gpu.heat import (
     SINK,
     advance,
     check_cooling,
+    fan_flow,
     idle_temperature_c,
     network,
     poles,
     preheat_matrix,
+    sink_rise_k,
     steady_state_k,
     steady_temperature_c,
     temperature_c,
 )
-from charllm.spec.hardware import COOLINGS, Cooling, Node
+from charllm.spec.cooling import COOLINGS, Cooling
+from charllm.spec.hardware import Node
 from tests.gpu.heat_balance import heat_capacity_j_per_k, heat_to_air_w, mean_state_k
 
 AIR = Cooling()
@@ -232,7 +235,7 @@ def test_every_machine_of_the_catalog_stays_below_its_limit_at_full_power_unless
 def test_every_machine_of_the_catalog_is_cool_when_idle(name: str) -> None:
     cluster = resolve_cluster(name)
     check_cooling(cluster)
-    idle_c = idle_temperature_c(cluster)
+    idle_c = idle_temperature_c(cluster.node, cluster.cooling)
     assert idle_c is not None
     # Leakage is part of it: the temperature is that of the power drawn at it.
     power = cluster.gpu.power
@@ -250,6 +253,42 @@ def test_a_sink_that_cannot_keep_an_idle_gpu_cool_is_refused(resistance: float, 
     with pytest.raises(SpecError, match=why) as caught:
         check_cooling(hot)
     assert caught.value.field == "cluster.node.sink_resistance_k_per_w"
+
+
+@pytest.mark.parametrize(
+    ("cooling", "field", "possible"),
+    [
+        (Cooling(inlet_c=75.0, flow_fraction=0.1), "inlet_c", "at most 62 C at a flow of 0.1"),
+        (Cooling(inlet_c=(25.0, 75.0), flow_fraction=(1.0, 0.1)), "inlet_c", "at most 62 C at a flow of 0.1"),
+    ],
+)
+def test_air_that_cannot_keep_an_idle_gpu_cool_is_refused_by_its_field(
+    cooling: Cooling, field: str, possible: str
+) -> None:
+    cluster = resolve_cluster("h100x16")
+    with pytest.raises(SpecError) as caught:
+        check_cooling(replace(cluster, cooling=cooling))
+    assert caught.value.field == f"cluster.cooling.{field}"
+    assert possible in str(caught.value)
+
+
+def test_a_node_is_as_hot_as_the_air_of_its_own_rack() -> None:
+    # The hot inlet meets normal flow, the low flow a cool inlet: neither is refused.
+    check_cooling(replace(resolve_cluster("h100x16"), cooling=Cooling(inlet_c=(75.0, 25.0), flow_fraction=(1.0, 0.1))))
+
+
+def test_fans_follow_the_hottest_gpu_up_to_its_operating_limit() -> None:
+    cooling = Cooling(fans="following", fan_start_c=60.0, fan_most_fraction=1.5)
+    hottest_c, limit_c = np.array([20.0, 60.0, 70.0, 80.0, 95.0]), np.full(5, 80.0)
+    assert fan_flow(cooling, np.ones(5), hottest_c, limit_c) == pytest.approx([1.0, 1.0, 1.25, 1.5, 1.5])
+
+
+def test_sinks_at_a_flow_are_those_of_a_network_at_that_flow() -> None:
+    power = np.stack([np.linspace(200, 700, 8), np.full(8, 600.0)])
+    found = sink_rise_k(power, network(HGX, AIR), np.array([0.6, 1.3]))
+    for row, flow in enumerate((0.6, 1.3)):
+        there = network(HGX, Cooling(flow_fraction=flow))
+        assert found[row] == pytest.approx(steady_state_k(power[row], there)[:, SINK])
 
 
 # Flow of half: sinks conduct by 0.5^-0.8 = 1.741 worse (Dittus and Boelter), air warms twice as much. Cold plates and
@@ -295,7 +334,7 @@ def test_an_idle_gpu_with_leakage_is_as_warm_as_a_hand_makes_it() -> None:
     gpu = replace(cluster.gpu, heat=heat, power=power)
     node = replace(cluster.node, gpu=gpu, base_resistance_k_per_w=0.03, sink_resistance_k_per_w=0.05)
     one = replace(cluster, node=node, cooling=Cooling(inlet_c=25.0))
-    assert idle_temperature_c(one) == pytest.approx([32.5])
+    assert idle_temperature_c(one.node, one.cooling) == pytest.approx([32.5])
 
 
 def test_a_difference_falls_to_one_over_e_in_a_time_constant() -> None:

@@ -76,25 +76,35 @@ def test_a_window_after_a_pause_begins_with_a_burst(gpu: Gpu, shapes: Shapes) ->
 
 def test_the_governor_falls_at_once_and_names_power(gpu: Gpu) -> None:
     board = board_of(gpu)
-    clock, cause = next_clock(board, 1.98e9, 900.0, 690.0, 120.0, 55.0, board.asked_clock_hz)
+    clock, cause = next_clock(board, 1.98e9, 900.0, 690.0, 120.0, 55.0, board.asked_clock_hz, 60.0)
     assert clock < 1.8e9
     assert cause == POWER
-    climbed, _ = next_clock(board, 1.4e9, 300.0, 300.0, 120.0, 55.0, board.asked_clock_hz)
+    climbed, _ = next_clock(board, 1.4e9, 300.0, 300.0, 120.0, 55.0, board.asked_clock_hz, 60.0)
     assert 1.4e9 < climbed < 1.98e9
 
 
 def test_above_its_operating_limit_temperature_takes_clock(gpu: Gpu) -> None:
     board = board_of(gpu)
-    clock, cause = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 88.0, board.asked_clock_hz)
+    clock, cause = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 88.0, board.asked_clock_hz, 60.0)
     assert cause == THERMAL
     assert clock < board.asked_clock_hz
-    lowest, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 92.0, board.asked_clock_hz)
+    lowest, _ = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 92.0, board.asked_clock_hz, 60.0)
     assert lowest == pytest.approx(board.slowdown_fraction * board.asked_clock_hz)
+
+
+def test_memory_above_its_own_limit_takes_clock_as_the_die_does(gpu: Gpu) -> None:
+    board = board_of(gpu)
+    beyond_c = board.memory_operating_c + 1
+    clock, cause = next_clock(board, 1.98e9, 300.0, 300.0, 120.0, 60.0, board.asked_clock_hz, beyond_c)
+    assert cause == THERMAL
+    assert clock == pytest.approx((1 - board.thermal_step_fraction) * board.asked_clock_hz)
 
 
 def test_an_h100_at_88_degrees_has_the_clock_that_was_read() -> None:
     board = board_of(resolve_cluster("h100x1").gpu, Conditions(clock_cap_hz=1.755e9))
-    clocks = [next_clock(board, 1.755e9, 300.0, 300.0, 120.0, degrees_c, 1.755e9)[0] for degrees_c in (87.5, 88.5)]
+    clocks = [
+        next_clock(board, 1.755e9, 300.0, 300.0, 120.0, degrees_c, 1.755e9, 60.0)[0] for degrees_c in (87.5, 88.5)
+    ]
     # 450 to 550 MHz, with a sensor that reads whole degrees.
     assert clocks[1] <= 0.45e9
     assert clocks[0] >= 0.55e9
@@ -102,7 +112,7 @@ def test_an_h100_at_88_degrees_has_the_clock_that_was_read() -> None:
 
 def test_the_clock_leaps_nowhere_as_a_gpu_warms_up(gpu: Gpu) -> None:
     board = board_of(gpu)
-    clocks = [next_clock(board, 1.98e9, 300.0, 300.0, 120.0, degrees, board.asked_clock_hz)[0]
+    clocks = [next_clock(board, 1.98e9, 300.0, 300.0, 120.0, degrees, board.asked_clock_hz, 60.0)[0]
               for degrees in np.arange(80.0, 96.0, 0.01)]  # fmt: skip
     assert np.all(np.diff(clocks) <= 0)
     assert np.max(np.abs(np.diff(clocks))) < 0.01 * board.asked_clock_hz

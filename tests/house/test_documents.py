@@ -128,3 +128,9 @@ def test_commands_named_in_a_sentence_exist_with_their_flags(page: Path) -> None
         assert name in COMMANDS, words
         flags = {flag for action in all_actions(build_parser(name)) for flag in action.option_strings}
         assert {word for word in rest if word.startswith("-")} - flags == set(), words
+
+
+@pytest.mark.parametrize("guide", sorted((ROOT / "docs" / "guides").glob("*.md")), ids=lambda guide: guide.stem)
+def test_a_guide_ends_with_what_can_go_wrong(guide: Path) -> None:
+    headings = re.findall(r"^## (.+)$", guide.read_text(), re.MULTILINE)
+    assert headings[-1] == "What can go wrong"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from charllm.spec import board, framework, hardware, model, parallelism, run, training
+from charllm.spec import board, cooling, framework, hardware, model, parallelism, run, training
 from charllm.units import SUFFIXES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -42,7 +42,9 @@ def test_no_file_is_named_after_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [board, framework, hardware, model, parallelism, run, training], ids=lambda module: module.__name__
+    "module",
+    [board, cooling, framework, hardware, model, parallelism, run, training],
+    ids=lambda module: module.__name__,
 )
 def test_every_real_number_in_a_spec_says_its_unit(module: object) -> None:
     for settings in vars(module).values():

@@ -14,6 +14,7 @@ from charllm.network.collectives import (
     algorithms_taken,
     choose_algorithm,
     collective_seconds,
+    link_bandwidth,
     members_per_node,
     send_seconds,
 )
@@ -75,6 +76,24 @@ def test_ranks_of_one_package_use_the_links_inside_it() -> None:
     # 200 GB/s inside a package, 150 between packages.
     assert seconds(pair, packaged(200, 2)) == pytest.approx(0.75 * seconds(pair, packaged(0, 2)), rel=0.02)
     assert seconds(four, packaged(200, 4)) == seconds(four, packaged(0, 4))
+
+
+@pytest.mark.parametrize(("tp", "share"), [(2, 1 / 7), (4, 3 / 7), (8, 1.0)])
+def test_without_a_switch_ranks_have_the_links_between_them_alone(tp: int, share: float) -> None:
+    gathered = collective("all_gather", "tp", 1e9, tp)[0]
+    switched, direct = (
+        collective_seconds(gathered, run({"cluster": {"node": {"direct_links": direct}}}, tp=tp), ROUND) - LATENCY_S
+        for direct in (False, True)
+    )
+    assert direct == pytest.approx(switched / share)
+    assert link_bandwidth(run({"cluster": {"node": {"direct_links": True}}}).cluster, (), tp) == share * 400e9
+
+
+def test_without_a_switch_a_send_takes_one_link_of_the_node() -> None:
+    apart = run({"cluster": {"node": {"direct_links": True}}}, pp=2)
+    assert send_seconds(1e9, StageHop(), apart, ROUND) == pytest.approx(
+        7 * (send_seconds(1e9, StageHop(), run(pp=2), ROUND) - LATENCY_S) + LATENCY_S
+    )
 
 
 def test_a_ring_of_whole_nodes_has_all_their_nics() -> None:

@@ -8,8 +8,10 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.gpu.heat import SINK, network, steady_state_k
 from charllm.simulate import step_loop
+from charllm.simulate.cold import seconds_to_shutdown
+from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.slices import BOARD_J, CORE_J, MATRIX_J, work_s
-from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once, sink_target_k, start_state
+from charllm.simulate.steady import LEAST_ROUND_S, build_machine, simulate_once, start_state
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
 from tests.gpu.heat_balance import heat_to_air_w
@@ -144,5 +146,35 @@ def test_a_gpu_with_a_poor_sink_is_held_below_its_slowdown_at_whatever_clock_tha
 def test_a_gpu_that_its_lowest_clock_does_not_cool_turns_itself_off() -> None:
     found = hot(20.0)
     assert found.metrics["shutdown"] is True
-    assert row_of(found, 3)["temperature_peak_c"] >= (found.machine.run.cluster.gpu.shutdown_temperature_c or 0) > 90
-    assert any("turns itself off: the run ends" in warning for warning in found.whole.result.warnings)
+    # No sensor shows more than that, whatever the loop would reach.
+    assert row_of(found, 3)["temperature_peak_c"] == found.machine.run.cluster.gpu.shutdown_temperature_c
+    assert any("turns itself off, which ends the run" in warning for warning in found.whole.result.warnings)
+
+
+def test_a_run_from_cold_ends_when_a_gpu_turns_itself_off() -> None:
+    at_end = ran(under(hot_gpus=[3], hot_sink_fraction=20.0, seconds_s=3600.0))
+    assert at_end.metrics["shutdown"] is True
+    # It ends within minutes: a GPU that is cooled like the others never does.
+    assert seconds_to_shutdown(at_end.machine) == pytest.approx(400, rel=0.5)
+    assert seconds_to_shutdown(ran().machine) is None
+
+
+def test_memory_is_as_warm_as_its_sink_its_board_and_its_traffic_make_it() -> None:
+    found = ran()
+    machine, sums, step_s = found.machine, found.simulated_step.sums, found.simulated_step.step_time_s
+    heat, power_w = machine.run.cluster.gpu.heat, sums[:, step_loop.ENERGY] / step_s
+    least_c = 25 + found.simulated_step.sink_k + heat.memory_board_resistance_k_per_w * power_w
+    above_k = sums[:, step_loop.MEMORY_HEAT_S] / step_s - least_c
+    # The rest is traffic: between none and all that a copy reaches, at 47 pJ a byte.
+    assert np.all(above_k > 0.5)
+    assert np.all(above_k < heat.memory_resistance_k_per_w * 47e-12 * 4.8e12)
+    assert np.all(sums[:, step_loop.MEMORY_HOT_C] >= sums[:, step_loop.MEMORY_HEAT_S] / step_s)
+
+
+def test_memory_above_its_limit_takes_clock_until_it_is_there() -> None:
+    limit_c = ran().metrics["memory_temperature_peak_c"] - 5
+    found = ran({"cluster": {"node": {"gpu": {"memory_operating_temperature_c": limit_c}}}})
+    assert found.metrics["clock_loss_fraction"]["thermal"] > 0.05
+    assert limit_c < found.metrics["memory_temperature_peak_c"] < limit_c + 2
+    assert found.metrics["temperature_peak_c"] < ran().metrics["temperature_peak_c"] - 2
+    assert any("memory is at its limit" in warning for warning in found.whole.result.warnings)

@@ -5,6 +5,7 @@ import pytest
 
 from charllm.gpu.heat import SINK, network
 from charllm.simulate import steady, step_loop
+from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.steady import (
     AVERAGED_S,
     LEAST_ROUND_S,
@@ -15,7 +16,6 @@ from charllm.simulate.steady import (
     repeat_poles,
     repeats_of,
     simulate_once,
-    sink_target_k,
     start_state,
     watch_gpu,
 )
@@ -50,14 +50,14 @@ def test_a_round_that_is_repeated_takes_poles_to_where_it_leaves_them_as_they_ar
     state = start_state(machine)
     state[:, step_loop.TIME] = 40 * 0.025
     # Forty boxes that pull each pole towards 30 K.
-    before_k = np.full_like(state[:, step_loop.POLES :], 10.0)
+    before_k = np.full_like(state[:, step_loop.MEMORY :], 10.0)
     left = machine.decay[machine.kind]
-    state[:, step_loop.POLES :] = 30.0 - 20.0 * left**40
+    state[:, step_loop.MEMORY :] = 30.0 - 20.0 * left**40
     assert repeat_poles(machine, state, before_k) == pytest.approx(np.full_like(before_k, 30.0))
     far_k = float(np.max(20.0 * left**40))
     assert carry_poles(machine, state, before_k, 2.0) == pytest.approx(far_k)
     # Two seconds are eighty boxes more.
-    assert state[:, step_loop.POLES :] == pytest.approx(30.0 - 20.0 * left**120)
+    assert state[:, step_loop.MEMORY :] == pytest.approx(30.0 - 20.0 * left**120)
 
 
 def test_a_short_step_is_simulated_until_a_round_lasts_two_seconds() -> None:

@@ -8,8 +8,9 @@ from charllm.network.constants import NETWORK
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import simulate
 from charllm.spec.request import merge
+from charllm.timeline.costs import cost_step, read_step
 from charllm.timeline.labels import LABELS
-from charllm.timeline.step_time import StepTime, hop_seconds, sharded_once
+from charllm.timeline.step_time import StepTime, hop_seconds, sharded_once, time_step
 from charllm.workload.memory import rank_memories
 from charllm.workload.step import build_step
 from charllm.workload.sync import layer_gather
@@ -259,3 +260,18 @@ def test_a_sharded_pipeline_gathers_all_layers_of_a_stage_in_one_message() -> No
         assert layers == step.run.model.layers / 4
         assert layers * gather.message_bytes in [op.message_bytes for op in whole]
         assert layers * gather.sent_bytes in [op.sent_bytes for op in whole]
+
+
+def test_a_host_bound_step_whose_weights_are_gathered_under_its_first_pass_is_not_shorter_at_a_lower_clock() -> None:
+    request = {
+        "model": "gpt2", "framework": "megatron-bridge",
+        "cluster": {"base": "charllm-ppt-h200", "nodes": 2, "node": {"gpus": 1, "upstream": []}},
+        "parallelism": {"zero": 2},
+        "training": {"micro_batch_size": 1, "global_batch_size": 2, "optimizer": "none", "precision": "fp32"},
+    }  # fmt: skip
+    step = build_step(resolve_run(request))
+    kernels = read_step(step)
+    each = [time_step(step, cost_step(step, kernels, hertz)) for hertz in (1.98e9, 1.4e9, 0.8e9)]
+    assert each[0].endings[0].weights_s > 1e-3
+    assert each[0].breakdown_s["overhead"] > 1e-3
+    assert each[0].step_time_s < each[1].step_time_s < each[2].step_time_s

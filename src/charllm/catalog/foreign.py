@@ -1,13 +1,12 @@
 """From a reading of a foreign file, laid under what the user asks for, to a request that can be resolved."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from charllm.catalog.resolve import NOTES, resolve_cluster
 from charllm.catalog.sizes import usual_network
-from charllm.catalog.tables import find_name
+from charllm.catalog.tables import find_model
 from charllm.errors import SpecError
 from charllm.spec.readers.reading import Reading
 from charllm.spec.request import Table, merge
@@ -39,16 +38,11 @@ def _names_model(model: Any) -> bool:
 
 def _with_named_model(named: str, request: Table) -> Table:
     """Take the catalog's model for a repository such as ``meta-llama/Llama-3.1-8B-Instruct``, where there is one."""
-    name = _VARIANT.sub("", named.rstrip("/").rpartition("/")[2])
-    found = find_name("models", name)
+    found = find_model(named)
     if found is None:
         return request
     named_model = merge(found, request["model"]) if "model" in request else found
     return {**request, "model": named_model, NOTES: [*request.get(NOTES, ()), f"model {found} stands for {named}"]}
-
-
-_VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|hf|bnb-4bit|v0\.\d|\d{4}|unsloth)\b.*$", re.IGNORECASE)
-"""What a repository's name says of tuning and packing, and not of sizes."""
 
 
 def _refusal(reading: Reading) -> SpecError:

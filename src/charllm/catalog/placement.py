@@ -12,7 +12,8 @@ import numpy as np
 
 from charllm.errors import SpecError, unknown_name
 from charllm.gpu.heat import network, steady_temperature_c
-from charllm.spec.hardware import Cluster, Cooling, Node
+from charllm.spec.cooling import Cooling
+from charllm.spec.hardware import Cluster, Node
 from charllm.spec.request import Table, merge, parse_json, read_text, read_toml
 
 FIELD = "conditions.placement"
@@ -65,6 +66,6 @@ def cool_to_hot(cluster: Cluster) -> list[int]:
 
 def slots_by_temperature(node: Node, cooling: Cooling) -> list[int]:
     """List the slots of a node from the coolest to the hottest, all GPUs drawing the same."""
-    degrees_c = steady_temperature_c(np.ones(node.gpus), network(node, cooling), 0.0)
+    degrees_c = steady_temperature_c(np.ones(node.gpus), network(node, cooling.of(0)), 0.0)
     found: list[int] = np.argsort(degrees_c, kind="stable").tolist()
     return found

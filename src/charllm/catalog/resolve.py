@@ -16,7 +16,7 @@ from charllm.catalog.defaults import (
     training_defaults,
 )
 from charllm.catalog.sizes import NETWORKS, USUAL_GPUS, find_cluster, read_network, resized, usual_network
-from charllm.catalog.tables import Entry, entries, find, read_entry
+from charllm.catalog.tables import Entry, entries, find, find_model, read_entry
 from charllm.errors import SpecError, Words, unknown_name
 from charllm.spec.fields import read, read_field, rules
 from charllm.spec.framework import Framework
@@ -220,8 +220,11 @@ def find_entry(kind: str, asked: Any, field: str) -> Entry:
     """Return values and sources behind a name, a file, or a table with a base and changes over it."""
     if isinstance(asked, str):
         if kind == "models" and HUB_ID.fullmatch(asked) and not Path(asked).exists():
-            # A model as the hub of Hugging Face names it: its maker, then its name.
-            return find(kind, asked.partition("/")[2], field)
+            if find_model(asked) is None:
+                raise SpecError(
+                    field, asked, "a model of `charllm catalog models`, or the config.json of its repository"
+                )
+            return find(kind, asked, field)
         if is_file(asked):
             return _read_file(kind, asked, field)
         return find_cluster(asked, field) if kind == "clusters" else find(kind, asked, field)

@@ -8,6 +8,7 @@ the same table of the base.
 """
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -115,9 +116,38 @@ def find_name(kind: str, asked: str) -> str | None:
     return next((name for pattern, name in known.items() if "*" in pattern and fnmatchcase(spelled, pattern)), None)
 
 
+_TUNED = re.compile(
+    r"[-_](?:instruct|chat|base|it|pt|hf|bnb-4bit|v[01]\.\d|\d{4}|unsloth|think(?:ing)?|reasoning|preview|fp8|bf16|4k|128k)"
+    r"(?=[-_]|$).*",
+    re.IGNORECASE,
+)
+"""What the name of a repository says of tuning, dates and packing, and not of sizes."""
+
+
+@lru_cache(maxsize=1024)
+def find_model(asked: str) -> str | None:
+    """Return the model behind any spelling, or behind a repository of the Hugging Face hub: its maker and its name."""
+    name = asked.rstrip("/").rpartition("/")[2]
+    plain = _TUNED.sub("", name)
+    known = _joined_names()
+    return (
+        find_name("models", name) or known.get(_joined(name)) or find_name("models", plain) or known.get(_joined(plain))
+    )
+
+
+@lru_cache(maxsize=1)
+def _joined_names() -> Mapping[str, str]:
+    return {_joined(name): name for name in entries("models")}
+
+
+def _joined(name: str) -> str:
+    """Fold a name further: ``gemma-2-9b`` is ``gemma2-9b``."""
+    return spell(name).replace("-", "")
+
+
 def find(kind: str, asked: str, field_name: str) -> Entry:
     """Return the entry behind any known spelling, or say which names there are."""
-    name = find_name(kind, asked)
+    name = find_model(asked) if kind == "models" else find_name(kind, asked)
     if name is None:
         raise unknown_name(field_name, asked, entries(kind))
     return entries(kind)[name]

@@ -6,8 +6,8 @@ from typing import Any
 
 from charllm.api.keywords import FIELDS, SHORT, build_request
 from charllm.errors import SpecError
+from charllm.spec.cooling import Cooling
 from charllm.spec.fields import Rule, rules
-from charllm.spec.hardware import Cooling
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.request import Table, parse_settings, parse_value
 from charllm.spec.run import Conditions

@@ -63,7 +63,7 @@ def _path(row: CollectiveRow, cluster: Cluster) -> GroupPath:
     local = min(row.ranks, row.ranks_per_node * cluster.domain_nodes)
     nodes = ceil(row.ranks / local)
     # The table gives no placement: ranks are taken to be in order.
-    link_bytes_per_s = link_bandwidth(cluster, ("package",) if 1 < local <= cluster.gpu.package_gpus else ())
+    link_bytes_per_s = link_bandwidth(cluster, ("package",) if 1 < local <= cluster.gpu.package_gpus else (), local)
     if row.active_ranks_per_node > node.gpus:
         raise SpecError(
             "--cluster", cluster.name, f"nodes of at least {row.active_ranks_per_node} GPUs, as in the table"

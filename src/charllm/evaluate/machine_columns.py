@@ -3,12 +3,15 @@
 """
 
 import re
+from collections.abc import Mapping
+from math import gcd
 from typing import Any, NamedTuple
 
-from charllm.catalog.tables import entries, find_name
-from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, spellings, unresolved
+from charllm.catalog.sizes import node_gpus, usual_machine
+from charllm.catalog.tables import Entry, entries, find_name
+from charllm.evaluate.spellings import Row, find_pattern, needed, read_whole, unresolved
 from charllm.spec.request import Table
-from charllm.units import BITS_PER_BYTE, GIGA, TERA
+from charllm.units import BITS_PER_BYTE, GIGA, MEGA, TERA
 
 CHIP = re.compile(r"(mi\d{3}[a-z]?|gb[23]00|gh200|b[123]00|h[12]00|h800|h20|a100|a800|v100)(?![\d.])")
 CLASSES = {"hopper": "h100", "ampere": "a100", "blackwell ultra": "b300", "blackwell": "b200", "volta": "v100"}
@@ -16,17 +19,23 @@ CLASSES = {"hopper": "h100", "ampere": "a100", "blackwell ultra": "b300", "black
 RACKS = {"gb200": 18, "gb300": 18}
 """GPU: nodes (trays of four) of one NVLink domain."""
 
-NIC_GBIT = {"v100": 100, "a100": 200, "a800": 200, "b300": 800, "gb300": 800, "gh200": 200, "mi250": 200}
-USUAL_NIC_GBIT = 400
-"""Adapter of reference machines with H100, H800, H200, B200, GB200, MI300X and later; NIC_GBIT where another."""
-GENERATIONS = {"hdr100": 100, "edr": 100, "hdr": 200, "ndr": 400, "xdr": 800, "connectx-6": 200, "connectx-7": 400,
-               "connectx-8": 800, "cx6": 200, "cx7": 400, "cx8": 800, "ainic": 400, "pollara": 400}  # fmt: skip
+GENERATIONS = {"hdr100": 100, "fdr": 56, "edr": 100, "hdr200": 200, "hdr": 200, "ndr200": 200, "ndr": 400, "xdr": 800,
+               "connectx-5": 100, "connectx-6": 200, "connectx-7": 400, "connectx-8": 800, "cx5": 100, "cx6": 200,
+               "cx7": 400, "cx-7": 400, "cx8": 800, "cx-8": 800, "ainic": 400, "pollara": 400, "thor2": 400,
+               "thor 2": 400, "quantum-2": 400, "bluefield-3": 400, "bf3": 400}  # fmt: skip
 """Names of adapters and links that mean a rate in Gb/s."""
 NETWORK = (
-    r"\bib\b|infiniband|roce|rdma|efa|ethernet|slingshot|omni-?path|\bnics?\b|inter-?node|between nodes|per node|/node"
+    r"\bib\b|infiniband|roce|rdma|\befa|ethernet|slingshot|omni-?path|\bnics?\b|inter-?node|between nodes|per node"
+    r"|/node|spectrum-?x|\btcp|socket|\blan\b"
 )
 INSIDE = r"nvlink|nvswitch|nvl\d|infinity fabric|xgmi|pcie|intra|in node|single node"
-KNOWN_MACHINE = rf"{NETWORK}|{INSIDE}|dgx|hgx|superpod|selene|\beos\b|cloud|azure|aws|alps|jureca|not stated|fabric"
+KNOWN_MACHINE = (
+    rf"{NETWORK}|{INSIDE}|dgx|hgx|superpod|selene|\beos\b|cloud|azure|\baws\b|\boci\b|\bgcp\b|coreweave|jureca|fabric"
+    r"|unknown|not (stated|given|printed|named)|unstated|^ *(n/?a|none|-+|\?+) *$"
+)
+"""Words of what is known, or said not to be: the usual network of the GPU is taken."""
+KINDS = {"efa": r"\befa", "roce": r"roce|ethernet|spectrum-?x", "ib": r"\bib\b|infiniband|quantum"}
+"""Kind of network in the catalog's names: the words that mean it."""
 EXPECTED_FABRIC = 'adapters and rates, such as "8x400 Gb/s IB per node" or "400 Gb/s per GPU"'
 
 
@@ -43,9 +52,7 @@ def read_gpu(text: str) -> str:
     lowered = text.lower()
     found = CHIP.search(lowered)
     chip = found[1] if found else next((gpu for word, gpu in CLASSES.items() if word in lowered), "")
-    chip = {"mi300": "mi300x", "mi325": "mi325x", "mi355": "mi355x"}.get(chip, chip)
-    if chip in spellings()["gpus"]:
-        return chip
+    chip = {"mi300": "mi300x", "mi325": "mi325x", "mi350": "mi350x", "mi355": "mi355x"}.get(chip, chip)
     members = [name for name in entries("gpus") if name == chip or name.startswith(f"{chip}-")] if chip else []
     exact = find_name("gpus", text) if text.strip() else None
     if exact or not members:
@@ -65,37 +72,48 @@ def read_gpu(text: str) -> str:
 
 def read_cluster(row: Row, gpu: str) -> Table:
     """Return the cluster of a row as a request, or raise Unresolved."""
-    gpus = needed(row, "n_gpus")
-    other = spellings()["gpus"].get(gpu)
-    node = _node_of(other["base"] if other else gpu, read_whole(row, "gpus_per_node"))
-    per_node = int(entries("nodes")[node].values["gpus"])
-    if gpus < per_node:
-        shape: Table = {"base": node, "gpus": gpus, "upstream": []}
-        nodes = 1
-    elif gpus % per_node:
-        raise unresolved("n_gpus", str(gpus), f"a multiple of the {per_node} GPUs of {node}")
-    else:
-        shape, nodes = {"base": node}, gpus // per_node
-    if grade := find_pattern("hosts", f"{row.get('interconnect', '')} {gpu}"):
+    text, said = row.get("interconnect", ""), f"{row.get('interconnect', '')} {row.get('source', '')}"
+    known = _known_machine(f"{row.get('gpu', '')} {said}", gpu)
+    shape, nodes = _nodes_of(row, str(known.get("node") or _node_of(gpu, read_whole(row, "gpus_per_node"))))
+    if grade := find_pattern("hosts", f"{text} {gpu}"):
         shape["host_grade"] = grade
-    if other:
-        shape["gpu"] = {**other, "name": gpu}
-    text = row.get("interconnect", "")
-    fabric = read_fabric(text, gpu, per_node) if nodes > 1 else "none"
-    exchange_us = find_pattern("exchange_us", f"{row.get('framework', '')} {text}")
-    if exchange_us and isinstance(fabric, dict):
-        fabric["exchange_us"] = exchange_us
+    per_node = int(shape.get("gpus") or entries("nodes")[shape["base"]].values["gpus"])
+    fabric: Table = {"base": "none"}
+    if nodes > 1:
+        fabric = {"base": known["fabric"]} if known else read_fabric(text, gpu, per_node)
+        if exchange_us := find_pattern("exchange_us", f"{row.get('framework', '')} {text}"):
+            fabric["exchange_us"] = exchange_us
     rack = re.search(r"nvl(\d{2,3})\b", text.lower()) if gpu in RACKS else None
     domain = max(1, int(rack[1]) // per_node) if rack else RACKS.get(gpu, 1)
-    cooling = find_pattern("cooling", row.get("source", ""))
+    cooling = find_pattern("cooling", row.get("source", "")) or known.get("cooling")
     return {
-        "name": f"{gpu}x{gpus}",
-        "node": shape if len(shape) > 1 else node,
+        "name": f"{gpu}x{nodes * per_node}",
+        "node": shape,
         "nodes": nodes,
         "fabric": fabric,
         "domain_nodes": min(domain, nodes),
         **({"cooling": cooling} if cooling else {}),
     }
+
+
+def _known_machine(text: str, gpu: str) -> Mapping[str, Any]:
+    """Return the catalog's cluster that a text names, where its nodes hold this GPU; else an empty table."""
+    name = find_pattern("machines", text)
+    values: Mapping[str, Any] = entries("clusters")[name].values if name else {}
+    return values if values and entries("nodes")[values["node"]].values["gpu"] == gpu else {}
+
+
+def _nodes_of(row: Row, node: str) -> tuple[Table, int]:
+    """Return the node as a request, with as many GPUs as a row says, and the number of nodes."""
+    gpus, usual = needed(row, "n_gpus"), int(entries("nodes")[node].values["gpus"])
+    package = int(entries("gpus")[entries("nodes")[node].values["gpu"]].values.get("package_gpus", 1))
+    per_node = min(gpus, read_whole(row, "gpus_per_node") or usual)
+    if gpus % per_node:
+        # Nodes of a size that is not said: equal ones.
+        per_node = gcd(gpus, per_node) if gcd(gpus, per_node) > 1 else 0
+    if not per_node or per_node % package:
+        raise unresolved("n_gpus", str(gpus), f"a multiple of the {usual} GPUs of {node}")
+    return {"base": node, **({} if per_node == usual else {"gpus": per_node, "upstream": []})}, gpus // per_node
 
 
 def _node_of(gpu: str, gpus_per_node: int | None) -> str:
@@ -107,23 +125,32 @@ def _node_of(gpu: str, gpus_per_node: int | None) -> str:
     return asked[0] if asked else max(fitting, key=lambda name: int(fitting[name]["gpus"]))
 
 
-def nic_gbit(gpu: str) -> int:
-    """Return the rate of an adapter in reference machines with this GPU."""
-    family = max((name for name in NIC_GBIT if gpu.startswith(name)), key=len, default="")
-    return NIC_GBIT.get(family, USUAL_NIC_GBIT)
+def usual_fabric(gpu: str, text: str = "") -> Entry:
+    """Return the network that is usual for nodes of a GPU, of the kind that a text names."""
+    networks = usual_machine(gpu, "gpu").values["networks"]
+    kind = next((kind for kind, words in KINDS.items() if re.search(words, text)), "")
+    return entries("fabrics")[next((name for name in networks if name.startswith(kind)), networks[0])]
 
 
-def read_fabric(text: str, gpu: str, gpus_per_node: int) -> Any:
-    """Return the fabric of a text as a request: by name where only a machine is named, else by its numbers."""
+def nic_gbit(gpu: str) -> float:
+    """Return the rate of an adapter in usual machines with this GPU."""
+    return float(usual_fabric(gpu).values["nic_bandwidth_bytes_per_s"]) * BITS_PER_BYTE / GIGA
+
+
+def read_fabric(text: str, gpu: str, gpus_per_node: int) -> Table:
+    """Return the fabric of a text as a request: by its numbers, else that of the machine it names or the usual one."""
     lowered = in_bits(text).lower().replace("\N{MULTIPLICATION SIGN}", "x")
     if special := find_pattern("fabrics", lowered):
-        return special
+        return {"base": special}
     network = read_network(lowered, gpu, gpus_per_node)
     if network is None:
+        if named := find_pattern("networks", lowered):
+            return {"base": named}
         if lowered.strip() and not re.search(KNOWN_MACHINE, lowered):
             raise unresolved("interconnect", text, EXPECTED_FABRIC)
-        slow = re.search(r"slingshot|omni-?path", lowered) or gpu == "gh200"
-        network = Network(4 if slow else min(8, gpus_per_node), nic_gbit(gpu), not slow)
+        usual, machine = usual_fabric(gpu, lowered), usual_machine(gpu, "gpu")
+        nics = usual.values["nics_per_node"] * gpus_per_node // node_gpus(machine)
+        return {"base": usual.name, "nics_per_node": max(1, nics)}
     if over := re.search(r"1:(\d+)[- ]over|(\d+):1[- ]over", lowered):
         more: Table = {"oversubscription": float(over[1] or over[2])}
     else:
@@ -138,10 +165,14 @@ def read_fabric(text: str, gpu: str, gpus_per_node: int) -> Any:
 
 
 def in_bits(text: str) -> str:
-    """Write rates in bytes as rates in bits: ``50 GB/s`` is ``400 Gb/s``."""
-    return re.sub(
-        r"(\d+(?:\.\d+)?) ?(G|T)B(?=/s|ps)", lambda rate: f"{float(rate[1]) * BITS_PER_BYTE:g} {rate[2]}b", text
+    """Write rates in bytes, in Mb/s and of Ethernet in Gb/s: ``50 GB/s`` is ``400 Gb/s``, ``10GbE`` ``10 Gb/s``."""
+    text = re.sub(
+        r"(\d+(?:\.\d+)?) ?(M|G|T)B(?=/s|ps)", lambda rate: f"{float(rate[1]) * BITS_PER_BYTE:g} {rate[2]}b", text
     )
+    text = re.sub(
+        r"(?i)(\d+(?:\.\d+)?) ?mb(?:it)?(?:/s|ps)\b", lambda rate: f"{float(rate[1]) * MEGA / GIGA:g} Gb/s", text
+    )
+    return re.sub(r"(?i)(\d+) ?(?:gbe\b|gig\w*(?: ethernet)?\b|gbase-\w+)", r"\1 Gb/s Ethernet", text)
 
 
 def read_network(text: str, gpu: str, gpus_per_node: int) -> Network | None:
@@ -163,7 +194,9 @@ def read_network(text: str, gpu: str, gpus_per_node: int) -> Network | None:
         each = re.search(r"(per|/|each|for each|a) ?(gpu|gcd|accelerator|rank|port|nic)|gpu each", clause)
         total = re.search(r"(per|/|each|a) ?(node|server|host|machine|instance)|inter-?node|total", clause)
         if each or (not total and rate_found == usual):
-            return Network(gpus_per_node, rate_found, not flat)
+            slots = node_gpus(usual_machine(gpu, "gpu"))
+            usual_nics = int(usual_fabric(gpu).values["nics_per_node"]) * gpus_per_node // slots
+            return Network(gpus_per_node if each else max(1, usual_nics), rate_found, not flat)
         nics = max(1, round(rate_found / usual)) if rate_found > usual else 1
         return Network(nics, rate_found / nics, nics >= gpus_per_node and not flat)
     return None
@@ -177,7 +210,7 @@ def _network_clauses(text: str) -> list[str]:
     return named + rest
 
 
-def _counted_adapters(clause: str, usual: int) -> tuple[int, float] | None:
+def _counted_adapters(clause: str, usual: float) -> tuple[int, float] | None:
     """Read ``4x200G``, ``8x 400Gb/s``, ``4x Omni-Path 100 Gb/s``, ``8 x NDR``, ``8 NICs of 200 Gb/s``."""
     found = re.search(r"\b(\d+) ?(?:x|\*) ?(?:[a-z/-]+ ){0,2}(?=\d)", clause)
     if found and (rate := _rate_gbit(clause[found.end() :], usual, bare=True)):
@@ -190,7 +223,7 @@ def _counted_adapters(clause: str, usual: int) -> tuple[int, float] | None:
     return None
 
 
-def _rate_gbit(text: str, usual: int, *, bare: bool = False) -> float | None:
+def _rate_gbit(text: str, usual: float, *, bare: bool = False) -> float | None:
     """Return the first rate of a text in Gb/s; GB/s are bytes; ``400/800 Gb/s`` is the usual one of the two.
 
     With `bare` the text begins with the rate, whose unit may be cut to ``200G``.

@@ -10,15 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from charllm.arrays import Floats
-from charllm.spec.hardware import Cooling, Node
+from charllm.spec.cooling import Cooling
+from charllm.spec.hardware import Node
 
 
-def fan_power_w(node: Node, cooling: Cooling) -> float:
-    """Return what the fans of one node draw."""
-    return node.fan_w * cooling.flow_fraction**3 if cooling.kind == "air" else 0.0
+def fan_power_w(node: Node, cooling: Cooling, flow_fraction: ArrayLike | None = None) -> Floats:
+    """Return what the fans of a node draw at a flow, that of the first node where none is given."""
+    flow = np.asarray(cooling.flow_of(0) if flow_fraction is None else flow_fraction, dtype=np.float64)
+    return np.asarray(node.fan_w * flow**3 if cooling.kind == "air" else 0.0 * flow)
 
 
-def node_power_w(gpu_power_w: ArrayLike, node: Node, cooling: Cooling) -> Floats:
+def node_power_w(
+    gpu_power_w: ArrayLike, node: Node, cooling: Cooling, flow_fraction: ArrayLike | None = None
+) -> Floats:
     """Return what a node draws where its cooling says that it is read; GPUs stand in the last axis."""
-    inside = np.asarray(gpu_power_w, dtype=np.float64).sum(axis=-1) + node.overhead_w + fan_power_w(node, cooling)
+    beside_w = node.overhead_w + fan_power_w(node, cooling, flow_fraction)
+    inside = np.asarray(gpu_power_w, dtype=np.float64).sum(axis=-1) + beside_w
     return np.asarray(inside / node.supply_fraction if cooling.read_at == "wall" else inside)

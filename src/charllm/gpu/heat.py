@@ -5,21 +5,26 @@ Equation: the sensor shows inlet + x_die + x_base + x_sink, and each rise follow
     time_k dx_k/dt = target_k - x_k
     target_die, target_base = R_die, R_base  (P - memory_byte_heat B)
     target_sink = R_sink (sum of P over the package) + sum over upstream slots of preheat P
+    target_memory = rest + R_board P + R_own memory_byte_heat B
 
 with P the board's power and B its memory traffic in bytes per second: heat of memory stacks reaches the sink, not the
-die's sensor. Power that is constant over a step is carried exactly, so the result does not depend on the step. Air
-passes a chassis in well under a second: what a GPU gives to it reaches those downstream at once and warms their sinks
-with the sinks' own time.
+die's sensor. The stacks' own sensor shows inlet + x_sink + x_memory. Power that is constant over a step is carried
+exactly, so the result does not depend on the step. Air passes a chassis in well under a second: what a GPU gives to it
+reaches those downstream at once and warms their sinks with the sinks' own time.
+
+Fans that follow the hottest GPU of their node turn the flow up in proportion to its distance from fan_start_c, to
+fan_most_fraction at the GPU's operating limit.
 
 Flow: a sink's resistance falls with flow^-0.8 (forced convection over fins and in channels, Dittus and Boelter 1930),
 the air's warming with 1 / flow (its heat capacity); conduction through die and base does not care.
 
 Source: poles of one H200 and of a public 8-GPU node (benchmarks/fit_heat.py); catalog/nodes for slots and preheat.
 Ignores: hot spots within a die, heat stored upstream before it is given to the air, recirculation from outlet to inlet,
-radiation, fans that follow temperature (flow is a setting), warming of coolant along cold plates in series.
+radiation, how long fans take to speed up (seconds), warming of coolant along cold plates in series.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -29,7 +34,8 @@ from numpy.typing import ArrayLike
 from charllm.arrays import Floats
 from charllm.errors import SpecError, Words
 from charllm.gpu.physics import decay, relax
-from charllm.spec.hardware import Cluster, Cooling, Node
+from charllm.spec.cooling import Cooling
+from charllm.spec.hardware import Cluster, Node
 
 POLE_NAMES = ("die", "base", "sink")
 SINK = 2
@@ -54,6 +60,19 @@ MEDIA = {
 }
 
 
+class MemoryHeat(NamedTuple):
+    """How warm memory stacks become above the sink they share with the die."""
+
+    rest_k: float
+    board_k_per_w: float
+    own_k_per_w: float
+    time_s: float
+
+    def target_k(self, power_w: ArrayLike, own_w: ArrayLike = 0.0) -> Floats:
+        """Return the rise to which power of the board, and heat of traffic, drive them."""
+        return np.asarray(self.rest_k + self.board_k_per_w * np.asarray(power_w) + self.own_k_per_w * np.asarray(own_w))
+
+
 class Poles(NamedTuple):
     """Resistance and time constant of each pole of each slot, both [slots, poles]."""
 
@@ -71,6 +90,7 @@ class Network:
     air_k_per_w: Floats
     memory_byte_heat_j: float
     package_gpus: int
+    memory: MemoryHeat
 
     @property
     def slots(self) -> int:
@@ -83,7 +103,7 @@ def poles(node: Node, cooling: Cooling) -> Poles:
     heat, medium = node.gpu.heat, MEDIA[cooling.kind]
     base, base_time = _given(node.base_resistance_k_per_w, heat.base_resistance_k_per_w), node.base_time_s
     sink, sink_time = _given(node.sink_resistance_k_per_w, heat.sink_resistance_k_per_w), node.sink_time_s
-    base_fraction, sink_fraction = medium.base_fraction, medium.sink_fraction * cooling.flow_fraction**FLOW_EXPONENT
+    base_fraction, sink_fraction = medium.base_fraction, medium.sink_fraction * cooling.flow_of(0) ** FLOW_EXPONENT
     slots = np.ones(node.gpus)
     resistance = np.stack(
         [
@@ -107,7 +127,7 @@ def poles(node: Node, cooling: Cooling) -> Poles:
 
 def preheat_matrix(node: Node, cooling: Cooling) -> Floats:
     """Return how far a watt in slot j warms the air of slot i, in K/W [slots, slots]."""
-    each = node.preheat_k_per_w * MEDIA[cooling.kind].preheat_fraction / cooling.flow_fraction
+    each = node.preheat_k_per_w * MEDIA[cooling.kind].preheat_fraction / cooling.flow_of(0)
     matrix = np.zeros((node.gpus, node.gpus))
     for slot in range(node.gpus):
         for ahead in node.upstream_slots(slot):
@@ -127,7 +147,10 @@ def network(node: Node, cooling: Cooling) -> Network:
     for array in (resistance, time_s, air, neighbour):
         array.flags.writeable = False
     heat = node.gpu.heat
-    return Network(resistance, time_s, neighbour, air, heat.memory_byte_heat_j, node.gpu.package_gpus)
+    # Stacks give their heat to the base beside the die.
+    conducted = heat.memory_board_resistance_k_per_w * MEDIA[cooling.kind].base_fraction
+    memory = MemoryHeat(heat.memory_rest_k, conducted, heat.memory_resistance_k_per_w, heat.memory_time_s)
+    return Network(resistance, time_s, neighbour, air, heat.memory_byte_heat_j, node.gpu.package_gpus, memory)
 
 
 def steady_state_k(power_w: ArrayLike, net: Network, memory_bytes_per_s: ArrayLike = 0.0) -> Floats:
@@ -139,43 +162,93 @@ def steady_state_k(power_w: ArrayLike, net: Network, memory_bytes_per_s: ArrayLi
     return target
 
 
-def idle_temperature_c(cluster: Cluster) -> Floats | None:
+def sink_rise_k(power_w: Floats, net: Network, flow_fraction: Floats) -> Floats:
+    """Return the rises of sinks [node, slot] at the flow of each node, of a network at normal flow."""
+    flow, air_k = flow_fraction[:, None], power_w @ net.air_k_per_w.T
+    own_k = steady_state_k(power_w, net)[..., SINK] - air_k
+    return np.asarray(own_k * flow**FLOW_EXPONENT + air_k / flow)
+
+
+def fan_flow(cooling: Cooling, least_fraction: Floats, hottest_c: Floats, limit_c: Floats) -> Floats:
+    """Return the flow of fans that follow the hottest GPU of their node, over normal."""
+    share = np.clip((hottest_c - cooling.fan_start_c) / (limit_c - cooling.fan_start_c), 0.0, 1.0)
+    return np.asarray(least_fraction + share * (cooling.fan_most_fraction - least_fraction))
+
+
+def idle_temperature_c(node: Node, cooling: Cooling) -> Floats | None:
     """Return what the sensors of idle GPUs show once heat out equals heat in; None where they never do.
 
     Equation: T = inlet + M (idle_w + leakage (T - T_ref)), with M the resistances between the slots of a node. It has a
     solution only where leakage M is smaller than 1: otherwise each degree leaks more heat than leaves for it.
     """
-    net, power = network(cluster.node, cluster.cooling), cluster.gpu.power
+    net, power = network(node, cooling), node.gpu.power
     warming = np.diag(net.resistance_k_per_w.sum(axis=1)) + net.neighbour_k_per_w
     gain = power.leakage_w_per_k * warming
     if np.max(np.abs(np.linalg.eigvals(gain))) >= 1:
         return None
-    idle_w = cluster.gpu.idle_draw_w / cluster.gpu.package_gpus - power.leakage_w_per_k * power.reference_c
-    start_c = cluster.cooling.warmest_c + warming.sum(axis=1) * idle_w
+    idle_w = node.gpu.idle_draw_w / node.gpu.package_gpus - power.leakage_w_per_k * power.reference_c
+    start_c = cooling.inlet_of(0) + warming.sum(axis=1) * idle_w
     return np.asarray(np.linalg.solve(np.eye(net.slots) - gain, start_c))
 
 
 def check_cooling(cluster: Cluster) -> None:
     """Refuse a cluster whose GPUs are too hot before they do anything."""
-    for kind in range(1, len(cluster.kinds)):
-        check_cooling(cluster.uniform(kind))
-    idle_c, limit_c = idle_temperature_c(cluster), cluster.gpu.slowdown_temperature_c
-    if idle_c is not None and float(idle_c.max()) < limit_c:
+    for node, cooling in _kinds_and_coolings(cluster):
+        if not _cools_idle(node, cooling):
+            _refuse(node, cooling)
+
+
+def _kinds_and_coolings(cluster: Cluster) -> Iterator[tuple[Node, Cooling]]:
+    """Yield each kind of node with each kind of air, or coolant, that enters it."""
+    cooling, places = cluster.cooling, {n: place for place, one in enumerate(cluster.mixed, 1) for n in one.nodes}
+    if cooling.same_for_all:
+        yield from ((node, cooling) for node in cluster.kinds)
         return
-    gpu, inlet_c = cluster.gpu, cluster.cooling.warmest_c
-    resistance = float(poles(cluster.node, cluster.cooling).resistance_k_per_w.sum(axis=1).max())
-    leaking_w = gpu.power.leakage_w_per_k * (limit_c - gpu.power.reference_c)
-    most = max(0.0, (limit_c - inlet_c) / max(1.0, gpu.idle_draw_w / gpu.package_gpus + leaking_w))
+    numbers = {
+        (places.get(number, 0), cooling.inlet_of(number), cooling.flow_of(number)): number
+        for number in range(cluster.nodes)
+    }
+    yield from ((cluster.kinds[place], cooling.of(number)) for (place, _, _), number in numbers.items())
+
+
+def _cools_idle(node: Node, cooling: Cooling) -> bool:
+    idle_c = idle_temperature_c(node, cooling)
+    return idle_c is not None and float(idle_c.max()) < node.gpu.slowdown_temperature_c
+
+
+def _refuse(node: Node, cooling: Cooling) -> None:
+    """Name the setting that leaves idle GPUs too hot, and what is possible in its place."""
+    gpu, inlet_c, flow, idle_c = node.gpu, cooling.inlet_of(0), cooling.flow_of(0), idle_temperature_c(node, cooling)
+    limit_c = gpu.slowdown_temperature_c
     why = (
         "temperature runs away because leakage grows faster than heat leaves"
         if idle_c is None
         else f"an idle GPU reaches {float(idle_c.max()):.0f} C, and slows down at {limit_c:g} C"
     )
+    usual = Cooling()
+    if inlet_c > usual.inlet_of(0) and _cools_idle(node, replace(cooling, inlet_c=usual.inlet_of(0))):
+        most_c = _last(lambda each_c: _cools_idle(node, replace(cooling, inlet_c=each_c)), usual.inlet_of(0), inlet_c)
+        raise SpecError("cluster.cooling.inlet_c", inlet_c, f"at most {most_c:.0f} C at a flow of {flow:g}: {why}")
+    if flow < 1 and _cools_idle(node, cooling.at_flow(1.0)):
+        least = _last(lambda each: _cools_idle(node, cooling.at_flow(each)), 1.0, flow)
+        possible = f"at least {least:.2g} at an inlet of {inlet_c:g} C: {why}"
+        raise SpecError("cluster.cooling.flow_fraction", flow, possible)
+    resistance = float(poles(node, cooling).resistance_k_per_w.sum(axis=1).max())
+    leaking_w = gpu.power.leakage_w_per_k * (limit_c - gpu.power.reference_c)
+    most = max(0.0, (limit_c - inlet_c) / max(1.0, gpu.idle_draw_w / gpu.package_gpus + leaking_w))
     raise SpecError(
         "cluster.node.sink_resistance_k_per_w",
         Words(f"{resistance:.3g} K/W from die to inlet in the hottest slot"),
         f"less than about {most:.2g} K/W at an inlet of {inlet_c:g} C: {why}",
     )
+
+
+def _last(holds: Callable[[float], bool], good: float, bad: float) -> float:
+    """Return how far one may go from what holds towards what does not."""
+    for _ in range(20):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
 
 
 def advance(

@@ -14,6 +14,18 @@ def node_kinds(cluster: Cluster) -> Ints:
     return kinds
 
 
+def of_racks(cluster: Cluster, values: float | tuple[float, ...]) -> Floats:
+    """Return for each node what holds for its rack."""
+    if not isinstance(values, tuple):
+        return np.full(cluster.nodes, values, dtype=np.float64)
+    return np.array(values, dtype=np.float64)[np.arange(cluster.nodes) // cluster.cooling.rack_nodes]
+
+
 def inlets_c(cluster: Cluster) -> Floats:
     """Return the temperature of what enters each node."""
-    return np.broadcast_to(np.asarray(cluster.cooling.inlet_c, dtype=np.float64), cluster.nodes)
+    return of_racks(cluster, cluster.cooling.inlet_c)
+
+
+def flow_fractions(cluster: Cluster) -> Floats:
+    """Return the flow through each node, the least of following fans, relative to normal."""
+    return of_racks(cluster, cluster.cooling.flow_fraction)

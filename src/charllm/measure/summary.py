@@ -117,6 +117,9 @@ def _gpu_metrics(
         "temperature_spread_node_k": _largest(
             _spread([windows[gpu].temperature_mean_c for gpu in gpus]) for gpus in measured.by_node()
         ),
+        "memory_temperature_peak_c": _largest(
+            highest(recording, gpu, "memory_temperature_c", start_s, end_s) for gpu in windows
+        ),
         "temperature_swing_k": _largest(_swing(recording, gpu, steps) for gpu in windows),
         "margin_to_slowdown_k": _smallest(recording, start_s, end_s),
         "clock_mean_hz": _mean([window.clock_mean_hz for window in seen]),
@@ -180,6 +183,7 @@ def _gpu_rows(measured: Measured, windows: dict[int, Window], start_s: float, en
             "power_peak_sensor_w": windows[gpu].power_peak_sensor_w,
             "temperature_mean_c": windows[gpu].temperature_mean_c,
             "temperature_peak_c": windows[gpu].temperature_peak_c,
+            "memory_temperature_peak_c": highest(measured.recording, gpu, "memory_temperature_c", start_s, end_s),
             "clock_mean_hz": windows[gpu].clock_mean_hz,
             "throttled_time_fraction": windows[gpu].limited_fraction,
             **_beyond(measured.recording, gpu, start_s, end_s),

@@ -17,7 +17,7 @@ NCCL tables (network/constants.py). This replaces NCCL's three protocols (LL, LL
 against bandwidth: 4 constants of rings instead of 11 leave a median error of 4.6 instead of 4.5 % from 128 MiB on, 7.3
 instead of 5.7 % from 16 MiB on.
 Ignores: reduction in InfiniBand switches (SHARP), trees inside a node, parallel aggregated trees (PAT), the lower
-latency of Hopper below 1 MiB, meshes without a switch (two GPUs of an MI300X node have one of seven links).
+latency of Hopper below 1 MiB.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,9 @@
 """Seconds of one collective or send on the links of its group, when nothing else uses them.
 
-Inside a scale-up domain a group has its GPUs' links. Between nodes a ring has NICs x bandwidth x (members in a node /
-GPUs of a node), because every member's NIC carries a part of it; an exchange or a send has one GPU's share.
+Inside a scale-up domain a group has its GPUs' links; where those join GPUs pair by pair (`direct_links`: MI300X, nodes
+of four GH200), m of n GPUs have (m - 1) / (n - 1) of them, and a send one of n - 1. Between nodes a ring has NICs x
+bandwidth x (members in a node / GPUs of a node), because every member's NIC carries a part of it; an exchange or a send
+has one GPU's share.
 
 Source: network/algorithms.py, network/experts.py.
 Ignores: congestion above the pod's switches beyond oversubscription. Flows that share NICs: timeline/nic_sharing.py.
@@ -86,15 +88,17 @@ def algorithms_taken(step: Step) -> dict[str, tuple[str, ...]]:
     return {axis: tuple(sorted(names, key=lambda name: -names[name])) for axis, names in sent.items()}
 
 
-def link_bandwidth(cluster: Cluster, hops: Iterable[str] = ()) -> float:
+def link_bandwidth(cluster: Cluster, hops: Iterable[str] = (), members: int = 0) -> float:
     """Return the datasheet bandwidth of one GPU to others of its scale-up domain, each way; PCIe where it has none.
 
     `hops`: domains that a group crosses. One that leaves its package over NICs only has the package's own links.
+    `members`: GPUs of a node that talk to each other, 0 for all; without a switch they have the links between them.
     """
     node, inside = cluster.node, {*hops} - {"self", *OUTSIDE}
     if node.package_bandwidth_bytes_per_s and inside == {"package"}:
         return node.package_bandwidth_bytes_per_s
-    return node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
+    share = (members - 1) / (node.gpus - 1) if node.direct_links and 1 < members < node.gpus else 1.0
+    return share * node.link_bandwidth_bytes_per_s or node.pcie_bandwidth_bytes_per_s
 
 
 def members_per_node(links: GroupLinks) -> int:
@@ -111,7 +115,7 @@ def members_per_node(links: GroupLinks) -> int:
 def _send_path(cluster: Cluster, nic_bytes_per_s: float) -> GroupPath:
     """Describe the way from one rank to another: over a link, or over NICs of a finite bandwidth."""
     local = 2 if nic_bytes_per_s == inf else 1
-    return GroupPath(local, 2 // local, link_bandwidth(cluster), nic_bytes_per_s)
+    return GroupPath(local, 2 // local, link_bandwidth(cluster, members=local), nic_bytes_per_s)
 
 
 def _send_seconds(size_bytes: float, path: GroupPath, constants: NetworkConstants) -> float:
@@ -131,10 +135,11 @@ def _group_path(run: RunSpec, links: GroupLinks) -> GroupPath:
     return GroupPath(
         local if leaves else links.degree,
         max(1, links.degree // local) if leaves else 1,
-        link_bandwidth(run.cluster, links.ring_hops),
+        link_bandwidth(run.cluster, links.ring_hops, local),
         share if leaves else inf,
         run.cluster.node.in_switch_reduction and run.framework.in_switch_reduction,
-        run.framework.direct_all_reduce,
+        # Ranks write to each other's memory within a host alone.
+        run.framework.direct_all_reduce and links.degree <= run.cluster.node.gpus,
     )
 
 
@@ -143,7 +148,7 @@ def _exchange_path(run: RunSpec, links: GroupLinks) -> ExchangePath:
     local, leaves = members_per_node(links), links.pair_links["nic"] > 0
     share = _gpu_nic_bandwidth(run) / _oversubscription(run, links.pair_hops)
     nodes = max(1, links.degree // local) if leaves else 1
-    link_bytes_per_s = link_bandwidth(run.cluster, links.pair_hops)
+    link_bytes_per_s = link_bandwidth(run.cluster, links.pair_hops, local)
     return ExchangePath(local if leaves else links.degree, nodes, link_bytes_per_s, share if leaves else inf)
 
 

@@ -16,7 +16,7 @@ from charllm.network.constants import NETWORK
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE
 from charllm.timeline.costs import COLUMNS, Costs, StepKernels, cost_ops, read_ops
-from charllm.timeline.passes import Pricer
+from charllm.timeline.passes import Pair, Pricer
 from charllm.workload.cut import cut_run
 from charllm.workload.op import Op, is_communication
 from charllm.workload.recompute import policy_of, replay
@@ -30,6 +30,8 @@ REFERENCE_ELEMENTS = 1e9
 ENDLESS_BATCH = 2**24
 """Sequences of a step in which next to no pass fills or drains a pipeline."""
 POLICIES = ("none", "selective", "full")
+Collectives = dict[int, tuple[Op, float]]
+"""Identity of a collective: itself, and its seconds."""
 
 
 class ShareBlocks(NamedTuple):
@@ -124,6 +126,8 @@ class ShareCosts(NamedTuple):
     op_s: Floats
     """[op, clock]"""
     parts: "list[Part]"
+    collectives: Collectives
+    """Seconds of collectives, which no overlap and no schedule changes."""
 
 
 def price_share(run: RunSpec, blocks: ShareBlocks) -> ShareCosts:
@@ -135,7 +139,7 @@ def price_share(run: RunSpec, blocks: ShareBlocks) -> ShareCosts:
     clocks_hz = CLOCK_FRACTIONS * gpu.clock_max_hz
     priced = [cost_ops(kernels, gpu, clock_hz) for clock_hz in clocks_hz]
     tables, seconds = (np.stack(columns, axis=1) for columns in zip(*priced, strict=True))
-    columns = len(blocks.columns)
+    columns, collectives = len(blocks.columns), Collectives()
     forward_s, weight_s, total_s = (np.zeros((columns, len(clocks_hz))) for _ in range(3))
     rows = np.zeros((columns, *tables.shape[1:]))
     for part in parts:
@@ -153,12 +157,13 @@ def price_share(run: RunSpec, blocks: ShareBlocks) -> ShareCosts:
         weight_s,
         total_s,
         rows,
-        _exchanges(run, kernels, parts, columns),
+        _exchanges(_costs(run, kernels, np.zeros(len(kernels.launch_s)), collectives), parts, columns),
         seconds[update].sum(axis=0) / REFERENCE_ELEMENTS,
         tables[update].sum(axis=0) / REFERENCE_ELEMENTS,
         kernels,
         seconds,
         parts,
+        collectives,
     )
 
 
@@ -200,9 +205,8 @@ def _places(kernels: StepKernels, ops: tuple[Op, ...]) -> list[int]:
     return [kernels.row_of[id(op)] for op in ops if not is_communication(op)]
 
 
-def _exchanges(run: RunSpec, kernels: StepKernels, parts: list[Part], columns: int) -> Floats:
+def _exchanges(costs: Costs, parts: list[Part], columns: int) -> Floats:
     """Return the seconds of the communication of each column."""
-    costs = _costs(run, kernels, np.zeros(len(kernels.launch_s)))
     seconds = np.zeros(columns)
     for part in parts:
         own_s = sum(costs.collective_s(op) for op in part.ops if is_communication(op))
@@ -227,24 +231,33 @@ def least_exposed(
     """
     degrees = replace(run.parallelism, overlap=tuple(hidden), pp=1, vpp=1, schedule="1f1b", layers_per_stage=())
     own = replace(run, parallelism=degrees, training=replace(run.training, global_batch_size=ENDLESS_BATCH))
-    pricer = Pricer(Step(own, cut_run(own), ()), _costs(own, costs.kernels, costs.op_s[:, clock]))
+    pricer = Pricer(Step(own, cut_run(own), ()), _costs(own, costs.kernels, costs.op_s[:, clock], costs.collectives))
     forward, total = (np.zeros(len(costs.exchanged_s)) for _ in range(2))
     known: dict[tuple[int, int], float] = {}
+    pairs: dict[int, Pair] = {}
+
+    def left(ops: tuple[Op, ...]) -> list[Op]:
+        return [op for op in ops if not (split and op.direction == "wgrad")]
+
     for part in costs.parts:
-        if not any(map(is_communication, part.ops)):
-            continue
-        key = (id(part.ops), id(part.both))
-        if key not in known:
-            ops, both = (
-                [op for op in some if not (split and op.direction == "wgrad")] for some in (part.ops, part.both)
-            )
-            timed = pricer.expose(ops, "compute", backward=not part.forward, pair=pricer.pair(both))
-            known[key] = sum(one.seconds for one in timed if is_communication(one.op))
+        # Only exchanges between expert ranks hide beside another microbatch.
+        beside = id(part.both) if "ep" in hidden else 0
+        if beside and beside not in pairs:
+            pairs[beside] = pricer.pair(left(part.both))
+        if (key := (id(part.ops), beside)) not in known:
+            ops, pair = left(part.ops), pairs.get(beside, ALONE)
+            places = [place for place, op in enumerate(ops) if is_communication(op)]
+            timed = (pricer.exposed(ops, place, backward=not part.forward, pair=pair) for place in places)
+            known[key] = sum(one.seconds for one in timed)
         total[part.column] += part.times * known[key]
         forward[part.column] += part.times * known[key] if part.forward else 0.0
     return forward, total
 
 
-def _costs(run: RunSpec, kernels: StepKernels, op_s: Floats) -> Costs:
+ALONE = Pair(0.0, 0.0)
+"""Beside a part where nothing hides beside another microbatch."""
+
+
+def _costs(run: RunSpec, kernels: StepKernels, op_s: Floats, collectives: Collectives) -> Costs:
     """Return costs with given seconds of kernels, for what depends on collectives and on what they hide under."""
-    return Costs(run, kernels, 0.0, np.zeros((len(op_s), COLUMNS)), op_s, {}, NETWORK, TIMELINE)
+    return Costs(run, kernels, 0.0, np.zeros((len(op_s), COLUMNS)), op_s, collectives, NETWORK, TIMELINE)

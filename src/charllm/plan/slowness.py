@@ -21,7 +21,7 @@ import numpy as np
 from charllm.arrays import Floats, Ints
 from charllm.gpu.physics import board_of, standing_w
 from charllm.layout.grid import Grid
-from charllm.layout.nodes import inlets_c
+from charllm.layout.nodes import flow_fractions, inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.plan.cap_shift import present_caps_w, with_cap
 from charllm.simulate.one_clock import WARM_C
@@ -74,7 +74,8 @@ def alike(run: RunSpec) -> RunSpec:
     node = replace(
         run.cluster.node, upstream=(), preheat_k_per_w=0.0, rear_sink_fraction=1.0, package_skew_fraction=0.0
     )
-    cooling = replace(run.cluster.cooling, inlet_c=float(np.mean(inlets_c(run.cluster))))
+    inlet_c, flow = (float(np.mean(each)) for each in (inlets_c(run.cluster), flow_fractions(run.cluster)))
+    cooling = replace(run.cluster.cooling.at_flow(flow), inlet_c=inlet_c)
     asked = run.conditions
     conditions = Conditions(
         power_cap_w=asked.power_cap_w, clock_cap_hz=asked.clock_cap_hz, placement=asked.placement,

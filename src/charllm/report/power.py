@@ -9,6 +9,7 @@ from charllm.report.tables import format_percent, metric_cells, metric_headings,
 from charllm.result.machine import cluster_of
 from charllm.result.metrics import quantity, selected
 from charllm.result.result import RunResult
+from charllm.spec.cooling import Cooling
 from charllm.spec.hardware import Cluster
 from charllm.units import MEGA, format_bytes, format_si
 
@@ -22,7 +23,10 @@ COLUMNS = ["GPUs", *metric_headings(SHOWN), "power-throttled", "thermal-throttle
 DROP = ("GPUs", "thermal-throttled")
 GPU_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     **{name: (name, str) for name in ("rank", "node", "slot", "stage")},
-    **{quantity(name).heading: (name, quantity(name).cell) for name in (*SHOWN, "memory_peak_bytes")},
+    **{
+        quantity(name).heading: (name, quantity(name).cell)
+        for name in (*SHOWN, "memory_temperature_peak_c", "memory_peak_bytes")
+    },
 }
 NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "node": ("node", str),
@@ -37,6 +41,9 @@ NODE_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "NIC received/s": ("nic_received_bytes_per_s", lambda rate: f"{format_bytes(rate)}"),
     "NIC use": ("nic_utilization_fraction", format_percent),
     "inlet C": ("inlet_mean_c", lambda degrees: f"{degrees:.1f}"),
+    "rack": ("rack", str),
+    "flow": ("flow_fraction", lambda fraction: f"{fraction:.2f}"),
+    "fan W": ("fan_power_w", lambda watts: f"{watts:.0f}"),
     "fan rpm": ("fan_mean_hz", lambda hertz: f"{60 * hertz:.0f}"),
 }
 """Heading: the column of a row, and how its values are written."""
@@ -51,7 +58,7 @@ def render_power(result: RunResult) -> list[str]:
     if len({gpu["slot"] for gpu in gpus}) > 1:
         parts.append(render_groups("GPUs by slot (mean over nodes)", "slot", gpus, _slot_names(cluster)))
     braked = conditions.get("braked_nodes", ())
-    if cluster is not None and (cluster.mixed or braked or isinstance(cluster.cooling.inlet_c, tuple)):
+    if cluster is not None and (cluster.mixed or braked or not cluster.cooling.same_for_all):
         parts.append(render_groups("GPUs by node", "node", gpus, _node_names(cluster, braked)))
     if len({gpu["stage"] for gpu in gpus}) > 1:
         parts.append(render_groups("GPUs by stage", "stage", gpus, {}))
@@ -130,10 +137,17 @@ def _node_names(cluster: Cluster, braked: Sequence[int]) -> dict[int, str]:
     names = {}
     for node in range(cluster.nodes):
         marks = [kinds.get(node, cluster.node.name)] if cluster.mixed else []
-        marks += [f"inlet {cluster.cooling.inlet_of(node):g} C"] if isinstance(cluster.cooling.inlet_c, tuple) else []
+        marks += _air_marks(cluster.cooling, node)
         marks += ["braked"] if node in braked else []
         names[node] = f"{node} ({', '.join(marks)})" if marks else str(node)
     return names
+
+
+def _air_marks(cooling: Cooling, node: int) -> list[str]:
+    """Say in which rack a node stands and what air enters it, where racks differ."""
+    marks = [f"rack {node // cooling.rack_nodes}"] if cooling.rack_nodes > 1 and not cooling.same_for_all else []
+    marks += [f"inlet {cooling.inlet_of(node):g} C"] if isinstance(cooling.inlet_c, tuple) else []
+    return [*marks, *([f"flow {cooling.flow_of(node):g}"] if isinstance(cooling.flow_fraction, tuple) else [])]
 
 
 def _slot_names(cluster: Cluster | None) -> dict[int, str]:

@@ -9,6 +9,7 @@ from charllm.result.answers import (
     ONLY_MEMORY,
     answer_memory,
     answer_pace,
+    answer_shutdown,
     best_changes,
     explanations,
     gpu_table,
@@ -60,6 +61,7 @@ def _head(result: RunResult, columns: int) -> str:
 
 def _facts(result: RunResult) -> list[Fact]:
     return [
+        ("Shutdown", answer_shutdown(result)),
         ("Step time", _time(result)),
         *_bar(result.metrics.get("breakdown_s") or {}),
         ("Power", _power(result)),
@@ -128,8 +130,9 @@ def _power(result: RunResult) -> str:
 
 
 def _heat(result: RunResult) -> str:
-    told = _listed(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
-    return f"a GPU turns itself off: the run ends; {told}" if result.metrics.get("shutdown") else told
+    die = _listed(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
+    memory = _listed(result, "memory_temperature_peak_c")
+    return f"{die}; memory {memory}" if memory else die
 
 
 def _clock(result: RunResult) -> str:
@@ -170,6 +173,7 @@ def _notes(result: RunResult) -> list[Fact]:
     if "cluster" in result.spec:
         footing, why = tell_footing(result.spec)
         notes.append(("Rests on", f"{footing} figures: {why}; intervals hold {format_percent(LEVEL, 0)} of runs"))
-    known = [text for text in notable_warnings(result) if not text.startswith("memory:")]
+    told_above = ("memory:", f"temperature: {answer_shutdown(result)}" if answer_shutdown(result) else "memory:")
+    known = [text for text in notable_warnings(result) if not text.startswith(told_above)]
     notes += [("Note", text) for text in [*explanations(result), *(text for text in known if text == ONLY_MEMORY)]]
     return [*notes, *(("Doubt", text) for text in known if text != ONLY_MEMORY)]

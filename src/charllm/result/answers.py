@@ -33,12 +33,13 @@ PHRASES: dict[str, str] = {
     "energy_per_step_j": "{} per step",
     "temperature_mean_c": "{} mean",
     "temperature_peak_c": "{} peak",
+    "memory_temperature_peak_c": "{} peak",
 }
 """Metric: the words beside its number, where an answer has no label of its own for it."""
 selected(*PHRASES)
 WITH_INTERVAL = selected(
     "step_time_s", "tokens_per_s", "power_mean_w", "power_peak_sensor_w", "temperature_mean_c", "temperature_peak_c",
-    "clock_mean_hz", "memory_need_bytes", "memory_peak_bytes",
+    "memory_temperature_peak_c", "clock_mean_hz", "memory_need_bytes", "memory_peak_bytes",
 )  # fmt: skip
 """Metrics whose interval is written beside them."""
 BASES = selected("step_time_s", "power_mean_w", "memory_need_bytes")
@@ -138,9 +139,18 @@ def answer_gpu_power(result: "RunResult") -> str:
 
 
 def answer_temperature(result: "RunResult") -> str:
-    """Mean and peak temperature, and how far the peak is from slowdown."""
+    """Mean and peak temperature, how far the peak is from slowdown, and how warm memory becomes."""
     told = _metrics(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
-    return _join("a GPU turns itself off: the run ends", told) if result.metrics.get("shutdown") else told
+    memory = _metrics(result, "memory_temperature_peak_c")
+    found = _join(told, f"memory {memory}" if memory else "")
+    return _join("a GPU turns itself off: the run ends", found) if result.metrics.get("shutdown") else found
+
+
+def answer_shutdown(result: "RunResult") -> str:
+    """Say that a GPU turns itself off, which ends the run; nothing of other runs."""
+    start = "temperature: "
+    told = [text for text in result.warnings if text.startswith(start)] if result.metrics.get("shutdown") else []
+    return told[0].removeprefix(start) if told else ""
 
 
 def answer_clock(result: "RunResult") -> str:

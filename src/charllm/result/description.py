@@ -99,10 +99,13 @@ def conditions(run: "RunSpec") -> list[str]:
         f"clock capped at {asked.clock_cap_hz / MEGA:.0f} of {gpu.clock_max_hz / MEGA:.0f} MHz"
         if asked.clock_cap_hz is not None
         else f"clock up to {gpu.clock_max_hz / MEGA:.0f} MHz",
-        f"{cooling.kind} cooling, inlet {_inlets(run)}",
+        f"{cooling.kind} cooling, inlet {_by_rack(run, cooling.inlet_c, 'C')}",
     ]
     if cooling.flow_fraction != 1:
-        found.append(f"flow {cooling.flow_fraction:g} times normal")
+        found.append(f"flow {_by_rack(run, cooling.flow_fraction, 'times normal')}")
+    if cooling.fans != "fixed":
+        ends = f"from {cooling.fan_start_c:g} C, up to {cooling.fan_most_fraction:g} times normal flow"
+        found.append(f"fans follow the hottest GPU of their node {ends}")
     found.append("rank i on GPU i" if not asked.gpu_of_rank else f"ranks placed by {asked.placement}")
     if asked.weak_gpus:
         weak = [f"{gpu} (x {factor:g})" for gpu, factor in run.weak_factors.items()]
@@ -147,11 +150,13 @@ def _caps(run: "RunSpec") -> list[str]:
     return [f"{limits} on GPUs {_listed(gpus)}" for limits, gpus in words.items()]
 
 
-def _inlets(run: "RunSpec") -> str:
-    inlets_c = run.cluster.cooling.inlet_c
-    if not isinstance(inlets_c, tuple):
-        return f"{inlets_c:g} C"
-    return f"{min(inlets_c):g} to {max(inlets_c):g} C by node ({_listed([f'{inlet:g}' for inlet in inlets_c])})"
+def _by_rack(run: "RunSpec", values: float | tuple[float, ...], unit: str) -> str:
+    """Write what enters the racks: one number for all, or the range and each."""
+    if not isinstance(values, tuple):
+        return f"{values:g} {unit}"
+    nodes = run.cluster.cooling.rack_nodes
+    where = "node" if nodes == 1 else f"rack of {nodes} nodes"
+    return f"{min(values):g} to {max(values):g} {unit} by {where} ({_listed([f'{value:g}' for value in values])})"
 
 
 def _listed(numbers: Sequence[object]) -> str:

@@ -174,6 +174,13 @@ class Metrics(dict[str, Any]):
         "Slowdown temperature minus the peak temperature.", "margin to slowdown", better=HIGHER, heading="margin K",
         needs_heat=True,
     )  # fmt: skip
+    memory_temperature_peak_c: float | None = metric(
+        "Highest temperature of any GPU's memory.", "peak temperature of memory", better=LOWER, needs_heat=True,
+        short="peak memory temperature", heading="memory peak C")  # fmt: skip
+    margin_to_memory_limit_k: float | None = metric(
+        "Temperature of memory above which its clock is lowered, minus its peak.", "margin of memory to its limit",
+        better=HIGHER, short="memory margin", heading="memory margin K", needs_heat=True,
+    )  # fmt: skip
     shutdown: bool | None = metric(
         "Whether a GPU gets so hot that it turns itself off, which ends the run.", "shutdown by heat",
         heading="shutdown", is_number=False, is_flag=True, needs_heat=True,

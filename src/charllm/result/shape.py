@@ -46,6 +46,8 @@ class GpuRow(TypedDict, total=False):
     power_peak_sensor_w: Number
     temperature_mean_c: Number
     temperature_peak_c: Number
+    memory_temperature_mean_c: Number
+    memory_temperature_peak_c: Number
     clock_mean_hz: Number
     wait_for_group_s: Number
     throttled_time_fraction: dict[str, Number] | None

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats
-from charllm.gpu.physics import decay, idle_w
+from charllm.gpu.physics import decay, idle_w, relax
 from charllm.simulate import step_loop
+from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.steady import (
     LEAST_ROUND_S,
     START_W,
@@ -25,8 +26,8 @@ from charllm.simulate.steady import (
     build_machine,
     proceed,
     repeat_poles,
+    rises_k,
     simulate_once,
-    sink_target_k,
     start_state,
 )
 from charllm.workload.step import Step
@@ -78,13 +79,18 @@ class PhaseRun(NamedTuple):
         """[GPU of the cluster] over the phase."""
         return np.asarray(self.simulated_step.sums[self.machine.representatives, step_loop.ENERGY] * self.phase.times)
 
+    @property
+    def kelvin_s(self) -> Floats:
+        """[GPU of the cluster] degrees times seconds of the phase."""
+        return np.asarray(self.simulated_step.sums[self.machine.representatives, step_loop.HEAT_S] * self.phase.times)
+
 
 def simulate_cycle(phases: Sequence[Phase], before_round: Callable[[], None] = proceed) -> list[PhaseRun]:
     """Simulate phases in order until the mean power of the cycle no longer moves the sinks."""
     machines = [build_machine(phase.step) if phase.step else None for phase in phases]
     some = next(machine for machine in machines if machine)
     known = [machine or some for machine in machines]
-    mean_w = np.full(some.run.cluster.gpus, START_W)
+    mean_w, mean_c = np.full(some.run.cluster.gpus, START_W), None
     state, before = start_state(some), some
     for _ in range(MOST_ROUNDS):
         runs: list[PhaseRun] = []
@@ -92,10 +98,11 @@ def simulate_cycle(phases: Sequence[Phase], before_round: Callable[[], None] = p
             before_round()
             state = hand_on(machine, before, state)
             before = machine
-            sink_k = sink_target_k(machine, mean_w[machine.gpus])
+            sink_k = sink_target_k(machine, mean_w[machine.gpus], None if mean_c is None else mean_c[machine.gpus])
             runs.append(_run_phase(phase, machine, state, sink_k))
         total_s = sum(one.seconds for one in runs)
         now_w = np.sum([one.energy_j for one in runs], axis=0) / total_s
+        mean_c = np.sum([one.kelvin_s for one in runs], axis=0) / total_s
         moved_w, mean_w = float(np.max(np.abs(now_w - mean_w))), now_w
         if moved_w < SETTLED_W:
             break
@@ -116,11 +123,11 @@ def _run_phase(phase: Phase, machine: Machine, state: Floats, sink_k: Floats) ->
     if phase.step is None:
         return _rest(phase, machine, state, sink_k)
     count = max(1, min(int(phase.times), int(np.ceil(LEAST_ROUND_S / machine.open_s))))
-    before_k = state[:, step_loop.POLES :].copy()
+    before_k = state[:, step_loop.MEMORY :].copy()
     first = simulate_once(machine, state, sink_k, repeats=count)
     if phase.times == count:
         return PhaseRun(phase, machine, first, first.series, first.cluster_w)
-    state[:, step_loop.POLES :] = repeat_poles(machine, state, before_k)
+    state[:, step_loop.MEMORY :] = repeat_poles(machine, state, before_k)
     later = simulate_once(machine, state, sink_k, repeats=count)
     total = add_steps(add_steps(None, first, count), later, phase.times - count)
     sums = total.sums.copy()
@@ -149,20 +156,21 @@ def _rest(phase: Phase, machine: Machine, state: Floats, sink_k: Floats) -> Phas
     power_w = np.array([idle_w(board) for board in machine.boards])[machine.kind] + 0.0
     boxes = max(1, round(phase.rest_s / machine.board.tick_s))
     left = machine.decay[machine.kind] ** boxes
-    target_k = power_w[:, None] * machine.resistance[machine.kind]
-    state[:, step_loop.POLES :] = target_k + (state[:, step_loop.POLES :] - target_k) * left
+    rises = state[:, step_loop.MEMORY :]
+    rises[:] = relax(rises, rises_k(machine, power_w), left)
     forgotten = decay(phase.rest_s, machine.board.mean_s)
     state[:, step_loop.MEAN_W] = power_w + (state[:, step_loop.MEAN_W] - power_w) * forgotten
     state[:, step_loop.LAST_W], state[:, step_loop.CLOCK] = power_w, machine.asked_hz
     state[:, step_loop.CAUSE] = 0.0
     air_c = state[:, step_loop.AIR_C]
-    die_c = air_c + state[:, step_loop.POLES :].sum(axis=1)
+    die_c, memory_c = air_c + state[:, step_loop.POLES :].sum(axis=1), air_c + state[:, step_loop.MEMORY]
     sums = np.zeros((len(state), step_loop.SUMS))
     sums[:, step_loop.ENERGY] = power_w * phase.rest_s
     sums[:, step_loop.CLOCK_S], sums[:, step_loop.CLOCK2_S] = (machine.asked_hz**n * phase.rest_s for n in (1, 2))
     sums[:, step_loop.PEAK_W] = sums[:, step_loop.SENSOR_W] = power_w
     sums[:, step_loop.HOT_C] = sums[:, step_loop.COLD_C] = die_c
     sums[:, step_loop.HEAT_S] = die_c * phase.rest_s
+    sums[:, step_loop.MEMORY_HOT_C], sums[:, step_loop.MEMORY_HEAT_S] = memory_c, memory_c * phase.rest_s
     signals = np.stack([power_w, die_c, machine.asked_hz, np.zeros(len(state))], axis=1)[:64, None, :]
     weights = np.tile(machine.fold.weights, machine.run.parallelism.pp)
     cluster_w = np.full(boxes, float(np.sum(weights * power_w)))

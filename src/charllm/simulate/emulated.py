@@ -74,7 +74,7 @@ def predict_emulated(
     `launch_s` is what the emulating host needs for a launch; without it (0) the prediction is that of the simulated
     rank.
     """
-    gpu, net = cluster.gpu, network(cluster.node, cluster.cooling)
+    gpu, net = cluster.gpu, network(cluster.node, cluster.cooling.of(0))
     shapes = sorted(timeline.shapes(), key=str)
     eager = launch_s > 0 or timeline.spec.get("framework", {}).get("graphs", "none") == "none"
     rows = rows_of([read_shape(shape, "--timeline") for shape in shapes], gpu, in_step=True, eager=eager)

@@ -1,9 +1,9 @@
 """Which GPUs have to be simulated: replicas whose ranks sit in equal slots do the same, and are simulated once.
 
 A replica is one position of every data-parallel rank in all stages. Two are equal when each of their ranks has the same
-slot of a node with the same inlet, and the same stages work in the slots that warm it: those upstream, and those of
-its package, under the same caps. With silicon spread, mixed nodes, staggered replicas, or a GPU, link or host that
-differs from the others by more than its cap, none are.
+slot of a node with the same inlet and flow, and the same stages work in the slots that warm it: those upstream, and
+those of its package, or all of a node whose fans follow them, under the same caps. With silicon spread, mixed nodes,
+staggered replicas, or a GPU, link or host that differs from the others by more than its cap, none are.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 from charllm.arrays import Floats, Ints
 from charllm.layout.grid import GROUPS, Grid, cached_groups
-from charllm.layout.nodes import inlets_c
+from charllm.layout.nodes import flow_fractions, inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.spec.hardware import Node
 from charllm.spec.run import RunSpec
@@ -90,10 +90,12 @@ def _surroundings(run: RunSpec, grid: Grid) -> Ints:
     caps = _cap_numbers(run)
     works_on = np.empty(run.cluster.gpus, dtype=np.int64)
     works_on[gpus] = stages + degrees.pp * caps[gpus]
-    _, inlet = np.unique(inlets_c(run.cluster), return_inverse=True)
+    airs = np.stack([inlets_c(run.cluster), flow_fractions(run.cluster)])
+    _, inlet = np.unique(airs, axis=1, return_inverse=True)
     code = gpus % node.gpus + node.gpus * (inlet.ravel()[gpus // node.gpus] + run.cluster.nodes * caps[gpus])
     nobody = works_on.max() + 1
-    warming = [_warming_slots(node, slot) for slot in range(node.gpus)]
+    shared_fans = run.cluster.cooling.fans != "fixed"
+    warming = [_warming_slots(node, slot, shared_fans=shared_fans) for slot in range(node.gpus)]
     for depth in range(max(map(len, warming))):
         of_slot = np.array([(*slots, *([-1] * node.gpus))[depth] for slots in warming])
         beside = of_slot[gpus % node.gpus]
@@ -111,8 +113,10 @@ def _cap_numbers(run: RunSpec) -> Ints:
     return numbers
 
 
-def _warming_slots(node: Node, slot: int) -> tuple[int, ...]:
-    """List the slots whose heat reaches this one, by air or through a shared sink."""
+def _warming_slots(node: Node, slot: int, *, shared_fans: bool) -> tuple[int, ...]:
+    """List the slots whose heat reaches this one, by air or through a shared sink, or turns its fans up."""
+    if shared_fans:
+        return tuple(other for other in range(node.gpus) if other != slot)
     first = slot - slot % node.gpu.package_gpus
     mates = (mate for mate in range(first, first + node.gpu.package_gpus) if mate != slot)
     return (*node.upstream_slots(slot), *mates)

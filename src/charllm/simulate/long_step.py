@@ -17,15 +17,8 @@ from charllm.arrays import Floats
 from charllm.simulate import step_loop
 from charllm.simulate.cold import simulate_from_cold
 from charllm.simulate.recorded import Path, PathPart, close_times, critical_path, price_as_simulated
-from charllm.simulate.steady import (
-    Machine,
-    SimulatedStep,
-    build_machine,
-    proceed,
-    simulate_once,
-    simulate_to_steady,
-    sink_target_k,
-)
+from charllm.simulate.sinks import mean_c_of, power_w_of, sink_target_k
+from charllm.simulate.steady import Machine, SimulatedStep, build_machine, proceed, simulate_once, simulate_to_steady
 from charllm.simulate.work import check_length, check_passes, check_rounds, passes_of, slices_of
 from charllm.spec.run import RunSpec
 from charllm.timeline.step_time import StepTime
@@ -118,9 +111,7 @@ def extend(simulated: Execution, step: Step) -> Execution:
         far = _again(simulated.step, machine, begun, sink_k)
         near = _again(shorter, half, begun, sink_k)
         whole = _extrapolate(far, near, step)
-        sink_k = sink_target_k(
-            machine, whole.simulated_step.sums[:, step_loop.ENERGY] / whole.simulated_step.step_time_s
-        )
+        sink_k = sink_target_k(machine, power_w_of(whole.simulated_step), mean_c_of(whole.simulated_step))
     return whole
 
 

@@ -87,6 +87,7 @@ class SingleGpu:
         state[0, step_loop.BOX_LEFT] = self.box_s
         state[0, step_loop.SILICON] = silicon
         state[0, step_loop.POLES :] = rises
+        state[0, step_loop.MEMORY] = net.memory.target_k(before_w)
         state[0, step_loop.AIR_C] = inlet_c
         state[0, step_loop.TEMPERATURE] = inlet_c + float(np.sum(rises))
         if begun is not None:
@@ -95,7 +96,7 @@ class SingleGpu:
         self.states = step_loop.GpuStates(
             state, np.zeros((1, step_loop.SUMS)), np.zeros(1, dtype=np.int64), knots_hz(gpu)[None],
             step_loop.board_rows([board]), np.ascontiguousarray(net.resistance_k_per_w[:1, :poles]),
-            decay(self.box_s, net.time_s[:1, :poles]),
+            np.array([net.memory[:3]]), decay(self.box_s, np.array([[net.memory.time_s, *net.time_s[0, :poles]]])),
             np.zeros((1, boxes, step_loop.SIGNALS)), np.zeros(boxes), np.ones(1), np.zeros((0, 0, 4)), -1, np.ones(1),
         )  # fmt: skip
         self.clear()

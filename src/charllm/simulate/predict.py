@@ -16,6 +16,7 @@ from charllm.result.memory_verdict import MemoryVerdict, judge_memory
 from charllm.result.metrics import AXES, Metrics, fill_metrics, missing
 from charllm.result.provenance import describe_provenance, tabulate_figures
 from charllm.result.result import Columns, RunResult
+from charllm.simulate.cold import seconds_to_shutdown
 from charllm.simulate.long_step import Execution, execute, extend
 from charllm.simulate.misfit import memory_warnings
 from charllm.simulate.signals import (
@@ -85,7 +86,7 @@ def predict(
         metrics.update(time_metrics(step, found.timed, traffic))
         metrics.update(power_metrics(found.machine, found.simulated_step))
         metrics["critical_path"] = [part._asdict() for part in found.path.parts]
-        warnings += [*_heat_warnings(run, metrics), *_length_warnings(step, simulated.step)]
+        warnings += [*_heat_warnings(found.machine, metrics), *_length_warnings(step, simulated.step)]
     warnings += memory_warnings(run, memory)
     if found is None:
         warnings.append(ONLY_MEMORY)
@@ -137,18 +138,29 @@ def _tables(described: "Described", simulated: Execution | None, timed: StepTime
     return tables
 
 
-def _heat_warnings(run: RunSpec, metrics: dict[str, Any]) -> list[str]:
+def _heat_warnings(machine: Machine, metrics: dict[str, Any]) -> list[str]:
     """Return warnings where temperatures exceed those of any measured GPU."""
+    run, memory_k = machine.run, metrics["margin_to_memory_limit_k"]
     lost, margin_k = metrics["clock_loss_fraction"]["thermal"], metrics["margin_to_slowdown_k"]
     if metrics["shutdown"]:
-        hottest = f"temperature: a GPU reaches {metrics['temperature_peak_c']:.0f} C at its lowest clock"
-        return [f"{hottest} and turns itself off: the run ends there, and no step time holds"]
+        return [_tell_shutdown(machine, metrics["temperature_peak_c"])]
     if margin_k < 0:
         limit_c = run.cluster.gpu.slowdown_temperature_c
         return [f"temperature: {-margin_k:.0f} K above the slowdown limit of {limit_c:g} C"]
     share = format_percent(run.cluster.gpu.governor.thermal_step_fraction, 0)
-    told = f"temperature: GPUs are thermally throttled, by {share} of the clock for each degree (assumed)"
+    who = "memory is at its limit: GPUs" if memory_k is not None and memory_k < 0 else "GPUs"
+    told = f"temperature: {who} are thermally throttled, by {share} of the clock for each degree (assumed)"
     return [told] if lost > 0 else []
+
+
+def _tell_shutdown(machine: Machine, peak_c: float) -> str:
+    """Say that a GPU turns itself off, and when: of a run from a cold start its length tells it."""
+    asked = machine.run.conditions
+    cold = asked.steps is not None or asked.seconds_s is not None
+    after_s = None if cold else seconds_to_shutdown(machine)
+    when = "" if after_s is None else f" about {max(1.0, float(f'{after_s:.1g}')):.0f} s after a cold start"
+    figures = "figures are those until then" if cold else "other figures are those of a run that went on"
+    return f"temperature: a GPU reaches {peak_c:.0f} C{when} and turns itself off, which ends the run; {figures}"
 
 
 class Described(NamedTuple):

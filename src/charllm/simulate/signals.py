@@ -6,19 +6,19 @@ Source: arXiv:2508.14318 for the band.
 Ignores: power of the cluster inside one box (25 ms); nodes that are out of step with each other.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from charllm.arrays import Floats
 from charllm.gpu.chassis import fan_power_w, node_power_w
-from charllm.gpu.heat import network
 from charllm.gpu.limits import CAUSES, LIMITS
 from charllm.gpu.sensor import HOPPER
-from charllm.layout.nodes import node_kinds
+from charllm.layout.nodes import inlets_c, node_kinds
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
-from charllm.simulate.steady import Machine, SimulatedStep
+from charllm.simulate.sinks import node_flows, normal_networks
+from charllm.simulate.steady import Machine, SimulatedStep, shutdown_c, shuts_down
 from charllm.spec.hardware import Cluster
 
 RAMP_S = 1.0
@@ -34,13 +34,15 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
     run, sums, step_s = machine.run, simulated_step.sums, simulated_step.step_time_s
     weights = np.tile(machine.fold.weights, run.parallelism.pp)
     slowdown_c = np.array([node.gpu.slowdown_temperature_c for node in run.cluster.kinds])[machine.node_kind]
-    off_c = np.array([node.gpu.shutdown_temperature_c or np.inf for node in run.cluster.kinds])[machine.node_kind]
+    memory_limit_c = np.array([board.memory_operating_c for board in machine.boards])[machine.kind]
+    (mean_c, peak_c), memory = shown_c(machine, simulated_step), shown_memory_c(machine, simulated_step)
+    flow = node_flows(machine, mean_c)
     power_w = sums[:, step_loop.ENERGY] / step_s
     energy_j = float(np.sum(weights * sums[:, step_loop.ENERGY]))
     clock = np.average(sums[:, step_loop.CLOCK_S], weights=weights) / step_s
     square = np.average(sums[:, step_loop.CLOCK2_S], weights=weights) / step_s
     by_node = power_w[machine.representatives].reshape(run.cluster.nodes, run.cluster.node.gpus)
-    degrees = (sums[:, step_loop.HEAT_S] / step_s)[machine.representatives].reshape(by_node.shape)
+    degrees = mean_c[machine.representatives].reshape(by_node.shape)
     asked_hz = float(np.average(machine.asked_hz, weights=weights))
     return {
         "power_mean_w": energy_j / step_s / run.parallelism.world,
@@ -48,14 +50,16 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
         "power_peak_sensor_w": float(sums[:, step_loop.SENSOR_W].max()),
         "energy_per_step_j": energy_j,
         "tokens_per_j": run.tokens_per_step / energy_j,
-        "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node))),
+        "node_power_mean_w": float(np.mean(whole_node_w(run.cluster, by_node, flow))),
         **cluster_metrics(machine, simulated_step),
         "temperature_mean_c": float(np.mean(degrees)),
-        "temperature_peak_c": float(sums[:, step_loop.HOT_C].max()),
+        "temperature_peak_c": float(peak_c.max()),
         "temperature_spread_node_k": float(np.max(degrees.max(axis=1) - degrees.min(axis=1))),
-        "temperature_swing_k": float(np.max(sums[:, step_loop.HOT_C] - sums[:, step_loop.COLD_C])),
-        "margin_to_slowdown_k": float(np.min(slowdown_c - sums[:, step_loop.HOT_C])),
-        "shutdown": bool(np.any(sums[:, step_loop.HOT_C] >= off_c)),
+        "temperature_swing_k": float(np.max(np.maximum(0.0, peak_c - sums[:, step_loop.COLD_C]))),
+        "margin_to_slowdown_k": float(np.min(slowdown_c - peak_c)),
+        "memory_temperature_peak_c": float(memory.peak_c.max()),
+        "margin_to_memory_limit_k": _finite(np.min(memory_limit_c - memory.peak_c)),
+        "shutdown": shuts_down(machine, simulated_step),
         "clock_mean_hz": float(clock),
         "clock_std_fraction": float(np.sqrt(max(0.0, square - clock**2)) / clock),
         "throttled_time_fraction": {
@@ -69,13 +73,39 @@ def power_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, 
     }
 
 
+class Degrees(NamedTuple):
+    """[gpu] what a sensor shows in a step."""
+
+    mean_c: Floats
+    peak_c: Floats
+
+
+def shown_c(machine: Machine, simulated_step: SimulatedStep) -> Degrees:
+    """Return what the sensors of dies show; nothing is read beyond where a GPU turns itself off."""
+    sums, off_c = simulated_step.sums, shutdown_c(machine)
+    mean_c = sums[:, step_loop.HEAT_S] / simulated_step.step_time_s
+    return Degrees(np.minimum(mean_c, off_c), np.minimum(sums[:, step_loop.HOT_C], off_c))
+
+
+def shown_memory_c(machine: Machine, simulated_step: SimulatedStep) -> Degrees:
+    """Return what the sensors of memory show; the sink of a GPU that turns itself off becomes no warmer than that."""
+    sums = simulated_step.sums
+    never_k = np.maximum(0.0, sums[:, step_loop.HOT_C] - shutdown_c(machine))
+    mean_c = sums[:, step_loop.MEMORY_HEAT_S] / simulated_step.step_time_s
+    return Degrees(mean_c - never_k, sums[:, step_loop.MEMORY_HOT_C] - never_k)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
 def cluster_metrics(machine: Machine, simulated_step: SimulatedStep) -> dict[str, float | None]:
     """Return the peak, the ramp and the swing of all nodes together."""
     cluster = machine.run.cluster
-    counts = np.bincount(node_kinds(cluster), minlength=len(cluster.kinds)).tolist()
+    flow, kinds = node_flows(machine, shown_c(machine, simulated_step).mean_c), node_kinds(cluster)
     beside_w = sum(
-        count * (node.overhead_w + fan_power_w(node, cluster.cooling))
-        for count, node in zip(counts, cluster.kinds, strict=True)
+        float(np.sum(node.overhead_w + fan_power_w(node, cluster.cooling, flow[kinds == place])))
+        for place, node in enumerate(cluster.kinds)
     )
     # The first boxes of a round belong partly to the step before.
     return swing_metrics(simulated_step.cluster_w[1:-1] + beside_w, simulated_step.box_s)
@@ -101,13 +131,16 @@ def swing_metrics(power_w: Floats, box_s: float) -> dict[str, float | None]:
 def gpu_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[str, Floats]:
     """Return per GPU of the cluster what its row of the result holds."""
     sums, step_s = simulated_step.sums, simulated_step.step_time_s
+    (mean_c, peak_c), memory = shown_c(machine, simulated_step), shown_memory_c(machine, simulated_step)
     asked_hz = machine.asked_hz
     columns = {
         "power_mean_w": sums[:, step_loop.ENERGY] / step_s,
         "power_peak_w": sums[:, step_loop.PEAK_W],
         "power_peak_sensor_w": sums[:, step_loop.SENSOR_W],
-        "temperature_mean_c": sums[:, step_loop.HEAT_S] / step_s,
-        "temperature_peak_c": sums[:, step_loop.HOT_C],
+        "temperature_mean_c": mean_c,
+        "temperature_peak_c": peak_c,
+        "memory_temperature_mean_c": memory.mean_c,
+        "memory_temperature_peak_c": memory.peak_c,
         "clock_mean_hz": sums[:, step_loop.CLOCK_S] / step_s,
         "wait_for_group_s": sums[:, step_loop.GROUP_WAIT],
     }
@@ -117,11 +150,13 @@ def gpu_signals(machine: Machine, simulated_step: SimulatedStep) -> dict[str, Fl
     return {name: column[machine.representatives] for name, column in columns.items()}
 
 
-def whole_node_w(cluster: Cluster, gpu_power_w: Floats) -> Floats:
-    """Return what each node draws, from the power of its GPUs: [node, slot]."""
+def whole_node_w(cluster: Cluster, gpu_power_w: Floats, flow_fraction: Floats) -> Floats:
+    """Return what each node draws, from the power of its GPUs, [node, slot], and the flow through it."""
     whole, kinds = np.empty(cluster.nodes), node_kinds(cluster)
     for place, node in enumerate(cluster.kinds):
-        whole[kinds == place] = node_power_w(gpu_power_w[kinds == place], node, cluster.cooling)
+        whole[kinds == place] = node_power_w(
+            gpu_power_w[kinds == place], node, cluster.cooling, flow_fraction[kinds == place]
+        )
     return whole
 
 
@@ -132,13 +167,14 @@ def node_rows(machine: Machine, simulated_step: SimulatedStep) -> list[dict[str,
     power = (simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)[machine.representatives].reshape(
         shape
     )
-    degrees = (simulated_step.sums[:, step_loop.HEAT_S] / simulated_step.step_time_s)[machine.representatives].reshape(
-        shape
-    )
-    whole = whole_node_w(cluster, power)
-    preheat_k, kinds = np.empty_like(power), node_kinds(cluster)
-    for place, kind in enumerate(cluster.kinds):
-        preheat_k[kinds == place] = power[kinds == place] @ network(kind, cluster.cooling).air_k_per_w.T
+    degrees = shown_c(machine, simulated_step)[0][machine.representatives].reshape(shape)
+    flow, inlet_c = node_flows(machine, shown_c(machine, simulated_step).mean_c), inlets_c(cluster)
+    whole = whole_node_w(cluster, power, flow)
+    preheat_k, fans_w, kinds = np.empty_like(power), np.empty_like(flow), node_kinds(cluster)
+    for place, (kind, net) in enumerate(zip(cluster.kinds, normal_networks(cluster), strict=True)):
+        mine = kinds == place
+        preheat_k[mine] = power[mine] @ net.air_k_per_w.T / flow[mine, None]
+        fans_w[mine] = fan_power_w(kind, cluster.cooling, flow[mine])
     return [
         {
             "node": node,
@@ -147,6 +183,10 @@ def node_rows(machine: Machine, simulated_step: SimulatedStep) -> list[dict[str,
             "temperature_spread_k": float(np.ptp(degrees[node])),
             "temperature_mean_c": float(degrees[node].mean()),
             "preheat_k": float(preheat_k[node].max()),
+            "rack": node // cluster.cooling.rack_nodes,
+            "inlet_mean_c": float(inlet_c[node]),
+            "flow_fraction": float(flow[node]),
+            "fan_power_w": float(fans_w[node]),
         }
         for node in range(cluster.nodes)
     ]

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from charllm.arrays import Floats, Ints
-from charllm.gpu.heat import SINK, network, steady_state_k
+from charllm.gpu.heat import SINK, Network, network
 from charllm.gpu.physics import Board, board_of, decay
 from charllm.layout.grid import Grid
-from charllm.layout.nodes import inlets_c, node_kinds
+from charllm.layout.nodes import inlets_c
 from charllm.layout.placement import place_ranks
 from charllm.simulate import step_loop
 from charllm.simulate.fold import Fold, fold_run
@@ -33,9 +33,9 @@ from charllm.simulate.gpu_kinds import (
     slow_run,
 )
 from charllm.simulate.knots import stack_knots
+from charllm.simulate.sinks import mean_c_of, power_w_of, sink_target_k
 from charllm.simulate.slices import POLL, Slices, clocks_of, cut_passes, waiting_rows
 from charllm.simulate.step_end import GRADIENTS, StepEnds, lay_step_ends
-from charllm.spec.hardware import Cluster
 from charllm.spec.run import RunSpec
 from charllm.timeline.constants import TIMELINE, TimelineConstants
 from charllm.timeline.step_time import StepTime
@@ -107,8 +107,10 @@ class Machine(NamedTuple):
     """Of each kind."""
     resistance: Floats
     """[kind, pole]"""
+    memory: Floats
+    """[kind, (rest, board, own)] of MemoryHeat."""
     decay: Floats
-    """[kind, pole]"""
+    """[kind, rise] of memory, then of each pole."""
     gpus: Ints
     """[gpu] its GPU in the cluster."""
     kind: Ints
@@ -160,7 +162,7 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
     moved_s, sent_s = _hops(step, slowest, turns, fold)
     nodes = [run.cluster.kinds[one.node] for one in kinds]
     boards = tuple(board_of(node.gpu, one.conditions(run)) for node, one in zip(nodes, kinds, strict=True))
-    nets = [network(node, run.cluster.cooling) for node in nodes]
+    nets = [network(node, run.cluster.cooling.of(0)) for node in nodes]
     return Machine(
         run=run,
         open_s=slowest.step_time_s,
@@ -174,7 +176,8 @@ def build_machine(step: Step, timeline: TimelineConstants = TIMELINE) -> Machine
         knots=stack_knots([clocks_of(one.times) for one in priced]),
         boards=boards,
         resistance=np.array([net.resistance_k_per_w[0, :SINK] for net in nets]),
-        decay=np.array([decay(boards[0].tick_s, net.time_s[0, :SINK]) for net in nets]),
+        memory=np.array([net.memory[:3] for net in nets]),
+        decay=np.array([decay(boards[0].tick_s, rise_times_s(net)) for net in nets]),
         gpus=gpus,
         kind=kind,
         representatives=representatives,
@@ -220,35 +223,25 @@ def start_state(machine: Machine, power_w: float = START_W, clock_fraction: floa
     state[:, step_loop.MEAN_W] = power_w
     state[:, step_loop.BOX_LEFT] = machine.board.tick_s
     state[:, step_loop.SILICON] = machine.silicon
-    state[:, step_loop.POLES :] = power_w * machine.resistance[machine.kind]
+    state[:, step_loop.MEMORY :] = rises_k(machine, np.full(len(state), power_w))
     return state
 
 
-def sink_target_k(machine: Machine, power_w: Floats) -> Floats:
-    """Return the rise of each simulated GPU's sink that the power of its whole node leads to."""
-    cluster = machine.run.cluster
-    by_node = power_w[machine.representatives].reshape(cluster.nodes, cluster.node.gpus)
-    rises, kinds = np.empty_like(by_node), node_kinds(cluster)
-    for place, node in enumerate(cluster.kinds):
-        rises[kinds == place] = steady_state_k(by_node[kinds == place], network(node, cluster.cooling))[..., SINK]
-    hot = list(machine.run.conditions.hot_gpus)
-    worse = (sink_fractions(machine.run)[hot] - 1) * _sink_k_per_w(cluster)[hot]
-    rises.ravel()[hot] += worse * by_node.ravel()[hot]
-    return np.asarray(rises.ravel()[machine.gpus])
+def rises_k(machine: Machine, power_w: Floats) -> Floats:
+    """[gpu, rise] to which some power without traffic drives memory and the poles of the die."""
+    rest_k, board_k_per_w, _ = machine.memory[machine.kind].T
+    return np.column_stack([rest_k + board_k_per_w * power_w, power_w[:, None] * machine.resistance[machine.kind]])
 
 
-def sink_fractions(run: RunSpec) -> Floats:
-    """Return for each GPU of the cluster the resistance of its sink over the usual."""
-    fractions = np.ones(run.cluster.gpus)
-    factors = run.sink_factors
-    fractions[list(factors)] = list(factors.values())
-    return fractions
+def shutdown_c(machine: Machine) -> Floats:
+    """[gpu] temperature at which it turns itself off; infinite where none is known."""
+    limits_c = [node.gpu.shutdown_temperature_c or np.inf for node in machine.run.cluster.kinds]
+    return np.array(limits_c)[machine.node_kind]
 
 
-def _sink_k_per_w(cluster: Cluster) -> Floats:
-    """Return for each GPU of a cluster the usual resistance of its sink."""
-    each = [network(node, cluster.cooling).resistance_k_per_w[:, SINK] for node in cluster.kinds]
-    return np.array(each)[node_kinds(cluster)].ravel()
+def shuts_down(machine: Machine, simulated_step: SimulatedStep) -> bool:
+    """Whether a GPU got so hot that it turned itself off."""
+    return bool(np.any(simulated_step.sums[:, step_loop.HOT_C] >= shutdown_c(machine)))
 
 
 def repeats_of(machine: Machine) -> int:
@@ -269,7 +262,7 @@ def add_steps(before: SimulatedStep | None, simulated_step: SimulatedStep, times
     step_time_s = times * simulated_step.step_time_s
     if before is not None:
         sums[:, totals] += before.sums[:, totals]
-        for column in (step_loop.PEAK_W, step_loop.SENSOR_W, step_loop.HOT_C):
+        for column in (step_loop.PEAK_W, step_loop.SENSOR_W, step_loop.HOT_C, step_loop.MEMORY_HOT_C):
             sums[:, column] = np.maximum(sums[:, column], before.sums[:, column])
         sums[:, step_loop.COLD_C] = np.minimum(sums[:, step_loop.COLD_C], before.sums[:, step_loop.COLD_C])
         step_time_s += before.step_time_s
@@ -342,7 +335,7 @@ def _simulate(
     cluster_w, positions = np.zeros(boxes), len(machine.fold.weights)
     passes = np.zeros((len(machine.turns), min(positions, max(1, MOST_PASSES // len(machine.turns))), 4))
     sums = np.zeros((len(state), step_loop.SUMS))
-    sums[:, step_loop.COLD_C], sums[:, step_loop.HOT_C] = np.inf, -np.inf
+    sums[:, step_loop.COLD_C], sums[:, [step_loop.HOT_C, step_loop.MEMORY_HOT_C]] = np.inf, -np.inf
     cluster = machine.run.cluster
     state[:, step_loop.AIR_C] = inlets_c(cluster)[machine.gpus // cluster.node.gpus] + sink_k
     state[:, step_loop.TEMPERATURE] = state[:, step_loop.AIR_C] + state[:, step_loop.POLES :].sum(axis=1)
@@ -350,7 +343,7 @@ def _simulate(
     begun = state.copy()
     states = step_loop.GpuStates(
         state, sums, machine.kind, machine.knots, step_loop.board_rows(machine.boards), machine.resistance,
-        machine.decay, series, cluster_w, machine.fold.weights, passes, watched, moments,
+        machine.memory, machine.decay, series, cluster_w, machine.fold.weights, passes, watched, moments,
     )  # fmt: skip
     end_s = np.empty((len(machine.turns) + 1, positions))
     polling = machine.ends.rows[:, GRADIENTS, 0, POLL].tolist()
@@ -371,17 +364,22 @@ def repeat_poles(machine: Machine, state: Floats, before_k: Floats) -> Floats:
 
     A round takes a pole from x to a x + b, whatever x is, so that repeats of it lead to b / (1 - a).
     """
-    after_k, boxes = state[:, step_loop.POLES :], state[0, step_loop.TIME] / machine.board.tick_s
+    after_k, boxes = state[:, step_loop.MEMORY :], state[0, step_loop.TIME] / machine.board.tick_s
     left = machine.decay[machine.kind] ** boxes
     return np.asarray((after_k - left * before_k) / (1 - left))
 
 
 def carry_poles(machine: Machine, state: Floats, before_k: Floats, more_s: float) -> float:
-    """Move poles on as if the round that has just ended were repeated; returns how far they are from its end."""
-    after_k, repeated_k = state[:, step_loop.POLES :], repeat_poles(machine, state, before_k)
-    far_k, of_box = float(np.max(np.abs(repeated_k - after_k))), machine.decay[machine.kind]
-    state[:, step_loop.POLES :] = repeated_k + (after_k - repeated_k) * of_box ** (more_s / machine.board.tick_s)
+    """Move poles on as if the round that has just ended were repeated; returns how far dies are from its end."""
+    after_k, repeated_k = state[:, step_loop.MEMORY :], repeat_poles(machine, state, before_k)
+    far_k, of_box = float(np.max(np.abs(repeated_k - after_k)[:, 1:])), machine.decay[machine.kind]
+    state[:, step_loop.MEMORY :] = repeated_k + (after_k - repeated_k) * of_box ** (more_s / machine.board.tick_s)
     return far_k
+
+
+def rise_times_s(net: Network) -> Floats:
+    """Return the time constants of all that follows within a step: of memory, and of the die's poles."""
+    return np.array([net.memory.time_s, *net.time_s[0, :SINK]])
 
 
 def proceed() -> None:
@@ -393,7 +391,7 @@ def simulate_to_steady(
 ) -> SimulatedStep:
     """Simulate a step until sinks, poles and power agree, or until `before_round` raises."""
     state = start_state(machine) if state is None else state
-    poles = state[:, step_loop.POLES :]
+    poles = state[:, step_loop.MEMORY :]
     sink_k = sink_target_k(machine, np.full(len(state), START_W))
     before_s, rounds, share = 0.0, 0, np.ones(len(state))
     was = leads = np.full(len(state), np.inf)
@@ -402,15 +400,15 @@ def simulate_to_steady(
         before_k = poles.copy()
         simulated_step = simulate_once(machine, state, sink_k)
         rounds += 1
-        target_k = sink_target_k(machine, simulated_step.sums[:, step_loop.ENERGY] / simulated_step.step_time_s)
+        target_k = sink_target_k(machine, power_w_of(simulated_step), mean_c_of(simulated_step))
         repeated_k = repeat_poles(machine, state, before_k)
-        moved_k, far_k = np.max(np.abs(target_k - sink_k)), np.max(np.abs(repeated_k - poles))
+        moved_k, far_k = np.max(np.abs(target_k - sink_k)), np.max(np.abs(repeated_k - poles)[:, 1:])
         still = moved_k < SETTLED_K and far_k < SETTLED_POLES_K
         settled = still and abs(simulated_step.step_time_s / max(before_s, 1e-12) - 1) < SETTLED_FRACTION
         if settled or rounds == MOST_ROUNDS:
             return average_rounds(machine, state, simulated_step)._replace(rounds=rounds)
         # A throttled GPU cools when it is warmed: it moves by the share that its last move shows to lead there.
-        now, led = sink_k + before_k.sum(axis=1), target_k + repeated_k.sum(axis=1)
+        now, led = sink_k + before_k[:, 1:].sum(axis=1), target_k + repeated_k[:, 1:].sum(axis=1)
         told = np.isfinite(was) & (np.abs(now - was) > TOLD_K)
         slope = (led - leads)[told] / (now - was)[told]
         share[told] = 1 / (1 + np.clip(-slope, 0.0, STEEPEST))

@@ -37,23 +37,24 @@ from charllm.simulate.slices import (
 from charllm.simulate.step_end import CLOSING, GRADIENTS, PARTS, UPDATE, WEIGHTS, StepEnds
 
 (CLOCK, MEAN_W, TIME, BOX_LEFT, BOX_J, CAUSE, TEMPERATURE, AIR_C, SILICON, BOX_HEAT_J, LAST_W, BRAKE_HZ,
- HOST_FREE, CLOSING_S, INTERVAL, CORE, MATRIX_CORE, LEVEL, POLES) = range(19)  # fmt: skip
+ HOST_FREE, CLOSING_S, INTERVAL, CORE, MATRIX_CORE, LEVEL, MEMORY, POLES) = range(20)  # fmt: skip
 """State of a GPU: clock, mean power over a second, its time, what is left of the box and what it took, what
 holds the clock, die temperature, what lies under its fast poles, its power over the typical,
 joules of the box that warm the die, power of the box before, clock a brake leaves it, when its host has launched
 what came so far, seconds of work since its last backward pass began; what its clock decides: interval between knots,
-fields of OperatingPoint; then the poles."""
+fields of OperatingPoint; then all rises that follow within a step: of memory, and the poles of the die."""
 (ENERGY, CLOCK_S, CLOCK2_S, PEAK_W, SENSOR_W, HOT_C, COLD_C, HEAT_S, POWER_S, THERMAL_S, BRAKE_S, POWER_LOSS,
  THERMAL_LOSS, BRAKE_LOSS, GROUP_WAIT, INPUT_WAIT, BUSY, HOST_S, EXCHANGED_S, UPDATE_HOST_S,
- STRAGGLER_S) = range(21)  # fmt: skip
+ STRAGGLER_S, MEMORY_HOT_C, MEMORY_HEAT_S) = range(23)  # fmt: skip
 """Sums over a step: joules, clock x time, its square, highest watts of a slice and of a box, highest and lowest
 degrees, degrees x time, seconds under each cause, clock lost to each x time, waits in groups and for input, seconds of
 work, those that the GPU waited for launches in passes, those of exchanges that end a step, those that it then
-waited for its host, and those that the slowest of equal GPUs is behind."""
-SUMS, SIGNALS = 21, 4
+waited for its host, those that the slowest of equal GPUs is behind; highest
+degrees of memory, degrees x time."""
+SUMS, SIGNALS = 23, 4
 STAGE, PROGRAM, SOURCE, CLOSES = range(4)
 """Columns of a turn: its stage, its pass, the turn whose output it needs, whether its stage goes backward no more."""
-TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, SUMS))
+TOTALS = (ENERGY, CLOCK_S, CLOCK2_S, *range(HEAT_S, MEMORY_HOT_C), MEMORY_HEAT_S)
 """Sums that grow with time; the others are extremes."""
 POLLING, IDLE = range(2)
 """Slices of a GPU that waits: for others, and for its host."""
@@ -84,8 +85,10 @@ class GpuStates(NamedTuple):
     """[kind] records with the fields of Board."""
     resistance: Floats
     """[kind, pole] of the die and what follows it fast."""
+    memory: Floats
+    """[kind, (K at rest, K per watt of the board, K per watt of traffic)] fields of MemoryHeat."""
     decay: Floats
-    """[kind, pole] what a box leaves of a difference."""
+    """[kind, rise] what a box leaves of a difference: of memory, then of each pole."""
     series: Floats
     """[gpu, box, (watts, degrees, hertz, cause)] of the first GPUs; clock and cause hold from the end of the box."""
     cluster: Floats
@@ -150,6 +153,7 @@ def spend(states: GpuStates, gpu: int, table: Floats, kind: int, item: int, leas
         sums[gpu, CLOCK_S] += clock * step_s
         sums[gpu, CLOCK2_S] += clock * clock * step_s
         sums[gpu, HEAT_S] += temperature * step_s
+        sums[gpu, MEMORY_HEAT_S] += (state[gpu, AIR_C] + state[gpu, MEMORY]) * step_s
         sums[gpu, PEAK_W] = max(sums[gpu, PEAK_W], watts)
         if active > 0:
             sums[gpu, BUSY] += step_s
@@ -191,17 +195,24 @@ def end_box(states: GpuStates, gpu: int, standing: float) -> None:
     temperature = state[gpu, AIR_C]
     for pole in range(states.resistance.shape[1]):
         target_k = heat_w * states.resistance[kind, pole]
-        rise_k = relax(state[gpu, POLES + pole], target_k, states.decay[kind, pole])
+        rise_k = relax(state[gpu, POLES + pole], target_k, states.decay[kind, 1 + pole])
         state[gpu, POLES + pole] = rise_k
         temperature += rise_k
     state[gpu, TEMPERATURE] = temperature
+    rest_k, board_k_per_w, own_k_per_w = states.memory[kind, 0], states.memory[kind, 1], states.memory[kind, 2]
+    memory_k = rest_k + board_k_per_w * box_w + own_k_per_w * (box_w - heat_w)
+    state[gpu, MEMORY] = relax(state[gpu, MEMORY], memory_k, states.decay[kind, 0])
+    memory_c = state[gpu, AIR_C] + state[gpu, MEMORY]
+    sums[gpu, MEMORY_HOT_C] = max(sums[gpu, MEMORY_HOT_C], memory_c)
     sums[gpu, HOT_C] = max(sums[gpu, HOT_C], temperature)
     sums[gpu, COLD_C] = min(sums[gpu, COLD_C], temperature)
     sums[gpu, SENSOR_W] = max(sums[gpu, SENSOR_W], box_w)
     mean_w = state[gpu, MEAN_W] + (box_w - state[gpu, MEAN_W]) * (1 - board.mean_left_fraction)
     seen_w = (box_w + state[gpu, LAST_W]) / 2
     state[gpu, MEAN_W], state[gpu, LAST_W] = mean_w, box_w
-    clock, cause = next_clock(board, state[gpu, CLOCK], seen_w, mean_w, standing, temperature, state[gpu, BRAKE_HZ])
+    clock, cause = next_clock(
+        board, state[gpu, CLOCK], seen_w, mean_w, standing, temperature, state[gpu, BRAKE_HZ], memory_c
+    )
     set_clock(states, gpu, clock)
     state[gpu, CAUSE] = cause
     state[gpu, BOX_LEFT] = box_s

@@ -112,6 +112,9 @@ class Governor:
     thermal_step_fraction: float = number(
         "Reduction of the clock for each degree above the operating limit.", 0, 10, 0.55
     )
+    thermal_hysteresis_k: float = number(
+        "Degrees that a GPU at its least clock cools before the clock returns; 0: it follows the heat.", 0, 20, 0.0
+    )
     slowdown_fraction: float = number("Least clock that heat leaves, relative to the one asked for.", 0.05, 1, 0.25)
 
     def __post_init__(self) -> None:
@@ -129,8 +132,12 @@ class Heat:
     sink_resistance_k_per_w: float = number("Thermal resistance from a package's sink to the air or coolant.", 1e-4, 2)
     sink_time_s: float = number("Time constant of the sink.", 0.1, 1e5)
     memory_byte_heat_j: float = number("Heat per byte of memory traffic that does not reach the die.", 0, 1e-9)
-    memory_board_resistance_k_per_w: float = number("Temperature rise of memory per watt of board power.", 0, 5)
+    memory_board_resistance_k_per_w: float = number(
+        "Temperature rise of memory above the sink, per watt of board power.", 0, 5
+    )
     memory_resistance_k_per_w: float = number("Temperature rise of memory per watt of its own traffic.", 0, 5)
+    memory_rest_k: float = number("Temperature rise of memory at rest, above the sink.", 0, 60, 0.0)
+    memory_time_s: float = number("Time constant of memory.", 0.01, 1e4, 8.0)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -6,12 +6,11 @@ from typing import Any
 
 from charllm.errors import SpecError
 from charllm.spec.board import Governor, Heat, Kernels, Power
-from charllm.spec.fields import check_fields, choice, count, counts, flag, number, number_or_list, read, rules, text
+from charllm.spec.cooling import Cooling
+from charllm.spec.fields import check_fields, choice, count, counts, flag, number, read, rules, text
 from charllm.spec.grades import HOST_GRADES, NOT_STATED
 from charllm.spec.request import as_table
 
-COOLINGS = ("air", "liquid", "immersion")
-READ_AT = ("dc", "wall")
 MOST_16BIT_FLOP, MOST_FP32_FLOP = 16_384, 512
 """Most that one multiprocessor does in a cycle, in matrix units and outside them: twice the largest ever built."""
 FORMAT_MULTIPLES = {"fp8": 2, "fp4": 8, "tf32": 0.5}
@@ -52,6 +51,9 @@ class Gpu:
         "Temperature at which the hardware turns itself off; none: not known, never.", 40, 160, None
     )
     max_operating_temperature_c: float = number("Temperature above which software lowers the clock.", 30, 150)
+    memory_operating_temperature_c: float | None = number(
+        "Temperature of memory above which software lowers the clock; none: not known, never.", 30, 150, None
+    )
     package_gpus: int = count("GPUs in one package that share its power limit.", 1, 16, 1)
     context_bytes: float = number("Memory of a process before its first tensor (CUDA context).", 0, 1e11)
 
@@ -184,6 +186,10 @@ class Node:
     package_bandwidth_bytes_per_s: float = number(
         "Bandwidth inside a package, each way; 0: that of the scale-up links.", 0, 1e13, 0.0
     )
+    direct_links: bool = flag(
+        "Whether links join GPUs pair by pair, without a switch: some of a node's GPUs have those between them alone.",
+        False,
+    )
     pcie_bandwidth_bytes_per_s: float = number("Host bandwidth of one GPU, each way.", 1e8, 1e13)
     in_switch_reduction: bool = flag("Whether the scale-up switch can reduce (NVLS).", False)
     collective_latency_s: float | None = number(
@@ -270,30 +276,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cooling:
-    """What carries the heat away."""
-
-    kind: str = choice("Air, cold plates or immersion.", COOLINGS, "air")
-    inlet_c: float | tuple[float, ...] = number_or_list(
-        "Temperature of the air or coolant that enters the nodes: one for all, or one for each.", -20.0, 80.0, 25.0
-    )
-    flow_fraction: float = number("Flow of air or coolant relative to normal.", 0.1, 4.0, 1.0)
-    read_at: str = choice("Side of the power supplies on which node power is read.", READ_AT, "dc")
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    @property
-    def warmest_c(self) -> float:
-        """What enters the node with the warmest inlet."""
-        return max(self.inlet_c) if isinstance(self.inlet_c, tuple) else self.inlet_c
-
-    def inlet_of(self, node: int) -> float:
-        """Return what enters one node, in degrees Celsius."""
-        return self.inlet_c[node] if isinstance(self.inlet_c, tuple) else self.inlet_c
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OtherNodes:
     """Nodes of a cluster that differ from its usual ones."""
 
@@ -320,12 +302,25 @@ class Cluster:
     def __post_init__(self) -> None:
         check_fields(self)
         self._check_mixed()
-        inlets_c = self.cooling.inlet_c
-        if isinstance(inlets_c, tuple) and len(inlets_c) != self.nodes:
-            possible = f"a number, or one for each of {self.nodes} nodes"
-            raise SpecError("cooling.inlet_c", f"{len(inlets_c)} entries", possible)
+        self._check_racks()
         if self.nodes > self.domain_nodes and self.fabric.nics_per_node == 0:
             raise SpecError("fabric", self.fabric.name, f"a fabric with NICs, to join {self.nodes} nodes")
+
+    def _check_racks(self) -> None:
+        """Air enters each rack; fans that follow GPUs speed up before these slow down."""
+        cooling = self.cooling
+        racks = -(-self.nodes // cooling.rack_nodes)
+        each = (
+            f"{racks} racks of {cooling.rack_nodes} nodes (rack_nodes)" if cooling.rack_nodes > 1 else f"{racks} nodes"
+        )
+        for name in ("inlet_c", "flow_fraction"):
+            values = getattr(cooling, name)
+            if isinstance(values, tuple) and len(values) != racks:
+                raise SpecError(f"cooling.{name}", f"{len(values)} entries", f"a number, or one for each of {each}")
+        limit_c = min(node.gpu.max_operating_temperature_c for node in self.kinds)
+        if cooling.fans != "fixed" and cooling.fan_start_c >= limit_c:
+            possible = f"less than {limit_c:g} C, above which a {self.gpu.name} lowers its clock"
+            raise SpecError("cooling.fan_start_c", cooling.fan_start_c, possible)
 
     def _check_mixed(self) -> None:
         """Other kinds of nodes must fit the ranks' grid and the clock of the simulation."""

@@ -7,9 +7,11 @@ from charllm.spec.fields import check_fields, choice, count, flag, number, text
 
 GATED_ACTIVATIONS = ("swiglu", "geglu")
 ACTIVATIONS = (*GATED_ACTIVATIONS, "gelu", "relu", "squared-relu", "silu")
-NORMS = ("rmsnorm", "layernorm")
+NORMS = {"rmsnorm": 1, "layernorm": 2, "rmsnorm-plain": 0, "layernorm-scale": 1, "layernorm-plain": 0}
+"""Kind of normalisation: weights for each channel. A LayerNorm has a shift beside its scale, a plain norm neither."""
 POSITIONS = ("rope", "learned", "alibi", "none")
 BIASES = ("none", "qkv", "attention", "mlp", "all")
+QK_NORM_WEIGHTS = ("shared", "each", "none")
 BALANCINGS = {"aux-loss": 1.0, "bias": 0.5}
 """Method: how uneven it leaves experts over what a loss leaves. Assumed for biases: over a whole set they leave 0.04
 where a loss leaves 0.5 to 0.7 (arXiv:2408.15664, table 2), but texts of one microbatch are alike, whatever balances."""
@@ -17,10 +19,18 @@ ATTENTIONS = ("gqa", "mla")
 WINDOWS = ("sliding", "chunked")
 PARTS = {"M": "Mamba-2", "*": "attention", "-": "feed-forward", "E": "experts"}
 """What a layer of a hybrid model is, by its letter in the pattern (Nemotron-H's and Megatron's letters)."""
-MIXERS = {"*": "attention", "w": "windowed attention", "M": "Mamba-2", "D": "gated delta rule", "L": "lightning"}
+MIXERS = {
+    "*": "attention",
+    "w": "windowed attention",
+    "M": "Mamba-2",
+    "D": "gated delta rule",
+    "L": "lightning",
+    "H": "attention beside Mamba-2",
+    "C": "short convolution",
+}
 """What mixes the tokens of a layer that also has a feed-forward block, by its letter in `mixers`."""
-RECURRENT = ("M", "D", "L")
-"""Mixers with a state instead of attention."""
+RECURRENT = ("M", "D", "L", "H")
+"""Mixers with a state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +52,14 @@ class Model:
     vocab: int = count("Tokens in the vocabulary; 0: no embedding and no loss.", 0, 16_777_216)
     seq_length: int = count("Default sequence length in training.", 1, 16_777_216, 2048)
     activation: str = choice("Non-linearity of the feed-forward block.", ACTIVATIONS, "swiglu")
-    norm: str = choice("Kind of normalisation.", NORMS, "rmsnorm")
-    norms_per_layer: int = count("Normalisations of the residual stream in a layer.", 1, 4, 2)
-    qk_norm: bool = flag("Whether queries and keys are normalised per head.", False)
+    norm: str = choice("Kind of normalisation.", tuple(NORMS), "rmsnorm")
+    norms_per_layer: int = count("Normalisations of the residual stream in a layer.", 1, 8, 2)
+    qk_norm: bool = flag("Whether queries and keys are normalised.", False)
+    qk_norm_weights: str = choice(
+        "Weights of the norms of queries and keys: the same for all heads, of each head its own, or none.",
+        QK_NORM_WEIGHTS,
+        "shared",
+    )
     position: str = choice("Kind of position encoding.", POSITIONS, "rope")
     bias: str = choice("Which linear layers have a bias.", BIASES, "none")
     tied_embeddings: bool = flag("Whether the LM head shares the embedding's weight.", False)
@@ -54,18 +69,36 @@ class Model:
     window_kind: str = choice(
         "Kind of window: sliding (the last tokens) or chunked (tokens of the same chunk).", WINDOWS, "sliding"
     )
+    window_heads: int = count("Query heads of windowed layers; 0: as in the others.", 0, 4096, 0)
+    window_kv_heads: int = count("Key and value heads of windowed layers; 0: as in the others.", 0, 4096, 0)
+    window_head_dim: int = count("Width of a head in windowed layers; 0: as in the others.", 0, 4096, 0)
+    window_sinks: bool = flag("Whether only windowed layers have sinks.", False)
+    shared_values: bool = flag("Whether keys are values, too, in layers without a window.", False)
     full_attention_every: int = count("With a window: one layer in this many has full attention.", 1, 4096, 1)
     mixers: str = text(
         "What mixes the tokens of each layer, repeated to the last: * attention, w windowed attention, M Mamba-2, "
-        "D gated delta rule, L lightning attention; empty: attention.", ""
+        "D gated delta rule, L lightning attention, H attention beside Mamba-2, C short convolution; empty: attention.",
+        "",
     )  # fmt: skip
     attention_gate: bool = flag("Whether attention output is multiplied by a gate projected beside queries.", False)
     attention_sinks: bool = flag("Whether each head has a learned sink logit.", False)
+    layer_vectors: int = count(
+        "Further weights of each layer in vectors, such as biases without a field; other kernels read them.",
+        0,
+        16_777_216,
+        0,
+    )
+    sparse_vectors: int = count(
+        "Further weights of each sparse layer in vectors, such as a router's bias.", 0, 16_777_216, 0
+    )
+    end_vectors: int = count(
+        "Further weights at both ends in vectors, such as a bias of the LM head.", 0, 16_777_216, 0
+    )
     attention: str = choice("Grouped queries, or DeepSeek's latent attention.", ATTENTIONS, "gqa")
     q_lora_rank: int = count("MLA: rank of the query compression; 0: queries are not compressed.", 0, 65_536, 0)
     kv_lora_rank: int = count("MLA: rank of the key-value compression.", 0, 65_536, 0)
     rope_head_dim: int = count("MLA: width of the part of a head that carries position.", 0, 4096, 0)
-    v_head_dim: int = count("MLA: width of a head's value.", 0, 4096, 0)
+    v_head_dim: int = count("Width of a head's value; 0: as its query and key.", 0, 4096, 0)
     index_heads: int = count("DeepSeek sparse attention: heads of the indexer; 0: no indexer.", 0, 4096, 0)
     index_head_dim: int = count("DeepSeek sparse attention: width of an indexer's head.", 0, 4096, 0)
     index_topk: int = count("DeepSeek sparse attention: tokens that each query attends to.", 0, 16_777_216, 0)
@@ -139,8 +172,13 @@ class Model:
         letters = ", ".join(f"{letter} ({mixer})" for letter, mixer in MIXERS.items())
         if not set(self.mixers) <= set(MIXERS) or len(self.mixers) > self.layers:
             raise SpecError("mixers", self.mixers, f"at most {self.layers} letters: {letters}")
-        if "w" in self.mixers and not self.window:
-            raise SpecError("window", self.window, "at least 1 with w in mixers")
+        if not self.window and (
+            "w" in self.mixers or self.window_heads or self.window_kv_heads or self.window_head_dim
+        ):
+            raise SpecError("window", self.window, "at least 1 with w in mixers, or with heads of windowed layers")
+        if (self.window_heads or self.heads) % (self.window_kv_heads or self.kv_heads):
+            heads = self.window_heads or self.heads
+            raise SpecError("window_kv_heads", self.window_kv_heads, f"a divisor of windowed layers' heads ({heads})")
         recurrent = {*self.mixers, *self.pattern, *self.mtp_pattern} & set(RECURRENT)
         if recurrent and not (self.ssm_heads and self.ssm_head_dim and self.ssm_state):
             names = ", ".join(MIXERS[letter] for letter in sorted(recurrent))
@@ -167,7 +205,7 @@ class Model:
     @property
     def value_head_dim(self) -> int:
         """Width of one value head."""
-        return self.v_head_dim if self.attention == "mla" else self.head_dim
+        return self.v_head_dim or self.head_dim
 
 
 def fill_model(table: dict[str, object]) -> dict[str, object]:

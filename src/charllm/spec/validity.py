@@ -47,12 +47,15 @@ def shard_needs_zero(degrees: Any) -> Rule:
 
 def heads_divide(model: Model, degrees: Any) -> Rule:
     """Each tp rank has as many heads."""
-    return model.heads % degrees.tp == 0
+    return (model.heads % degrees.tp == 0) & (model.window_heads % degrees.tp == 0)
 
 
 def kv_heads_divide(model: Model, degrees: Any) -> Rule:
     """Each tp rank has as many key-value heads, or a copy of one."""
-    return (model.kv_heads % degrees.tp == 0) | (degrees.tp % model.kv_heads == 0)
+    fewer = model.window_kv_heads or model.kv_heads
+    return ((model.kv_heads % degrees.tp == 0) | (degrees.tp % model.kv_heads == 0)) & (
+        (fewer % degrees.tp == 0) | (degrees.tp % fewer == 0)
+    )
 
 
 def mamba_divides(model: Model, degrees: Any) -> Rule:

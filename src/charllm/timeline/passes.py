@@ -245,21 +245,23 @@ class Pricer:
 
     def expose(self, ops: list[Op], label: str, *, backward: bool, pair: Pair) -> list[Timed]:
         """Decide for each op what stays on the compute stream."""
-        timed = []
-        for place, op in enumerate(ops):
-            seconds = self.price(op)
-            if not is_communication(op):
-                timed.append(Timed(op, label, seconds))
-                continue
-            axis = AXIS_OF_GROUP[op.group]
-            if axis == "ep" and axis in self.overlap:
-                timed.append(self._paired(op, seconds, pair))
-                continue
-            exposed = self._exposed(ops, place, axis, seconds, backward=backward)
-            hidden = seconds - exposed
-            slowed = exposed + hidden * self.costs.timeline.contention_fraction
-            timed.append(Timed(op, f"{axis}_exposed", slowed, hidden))
-        return timed
+        return [
+            self.exposed(ops, place, backward=backward, pair=pair)
+            if is_communication(op)
+            else Timed(op, label, self.price(op))
+            for place, op in enumerate(ops)
+        ]
+
+    def exposed(self, ops: list[Op], place: int, *, backward: bool, pair: Pair) -> Timed:
+        """Decide what of a communication stays on the compute stream."""
+        op = ops[place]
+        seconds, axis = self.price(op), AXIS_OF_GROUP[op.group]
+        if axis == "ep" and axis in self.overlap:
+            return self._paired(op, seconds, pair)
+        exposed = self._exposed(ops, place, axis, seconds, backward=backward)
+        hidden = seconds - exposed
+        slowed = exposed + hidden * self.costs.timeline.contention_fraction
+        return Timed(op, f"{axis}_exposed", slowed, hidden)
 
     def pair(self, ops: list[Op]) -> Pair:
         """Return what the ops of a block in both directions take."""

@@ -269,7 +269,7 @@ def _left(step: Step, stage: int, passes: list[ChunkPasses], events: Events, exc
     """Return what compute does not hide of a stage's exchange of gradients, and of weights."""
     gradients_s, weights_s = exchange.gradients_s, exchange.weights_s
     if "dp" in step.run.parallelism.overlap:
-        first_s, last_s = _rooms(step, events, stage)
+        first_s, last_s = _rooms(step, passes[stage], events, stage)
         held_s = held_up(nic_seconds(step, passes[stage].backward), gradients_s, last_s)
         early = _leaves_early(step.run)
         left_s = float(events.left_s[stage]) if early else _exposed(gradients_s, last_s, exchange.gradient_buckets)
@@ -305,13 +305,16 @@ def _busy(own: list[ChunkPasses], microbatches: int) -> tuple[dict[str, float], 
     return labels, hidden
 
 
-def _rooms(step: Step, events: Events, stage: int) -> tuple[float, float]:
-    """Return how long the first forward and the last backward take, launches that hold them up included."""
+def _rooms(step: Step, first: ChunkPasses, events: Events, stage: int) -> tuple[float, float]:
+    """Return how long the first forward and the last backward take, launches that hold them up included.
+
+    Where launches do, what the GPU has left after the last of them delays no pass that follows the first.
+    """
     degrees = step.run.parallelism
     kinds = order_arrays(degrees.schedule, degrees.pp, degrees.vpp, step.run.microbatches)[stage, :, 0]
     took_s = events.end_s[stage] - events.start_s[stage]
     last_s = sum(float(np.sum(took_s[kinds == kind][-1:])) for kind in (BACKWARD, WEIGHT))
-    return float(took_s[0]), last_s
+    return min(float(took_s[0]), max(first.forward.race.gg, first.forward.race.hh)), last_s
 
 
 def _exposed(seconds: float, room_s: float, buckets: int) -> float:

@@ -42,41 +42,56 @@ def attention(cut: Cut, window: int) -> tuple[Module, ...]:
 def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
     model = cut.model
     width = model.heads * model.head_dim
-    kv_width = max(model.kv_heads, cut.tp) * model.head_dim
-    query_width = 2 * width if model.attention_gate else width
+    kv_heads = max(model.kv_heads, cut.tp)
+    values_width = 0 if model.shared_values else kv_heads * model.value_head_dim
+    kv_widths = (kv_heads * model.head_dim, values_width)
+    query_width = width + (model.heads * model.value_head_dim if model.attention_gate else 0)
     norm_output = Kept("attention input", cut.shard_tokens * model.hidden * cut.operand_bytes, ("layernorm",))
     modules = [
         linear(
             cut,
             "qkv",
             model.hidden,
-            query_width + 2 * kv_width,
+            query_width + sum(kv_widths),
             split="column",
             bias=model.bias in ("qkv", "attention", "all"),
             input_kept=(norm_output,),
             target="qkv",
-            parts=(query_width, kv_width, kv_width),
+            parts=tuple(width for width in (query_width, *kv_widths) if width),
         )
     ]
     heads = cut.tokens * (cut.heads + cut.kv_heads) * model.head_dim
     if model.qk_norm:
-        modules.append(norm(cut, "qk norm", heads, model.head_dim, copies=2, of_heads=True))
+        modules.append(_qk_norm(cut, heads))
     if model.position == "rope":
         unrotated = (Kept("unrotated query and key", heads * cut.element_bytes),) if cut.framework.packed_qkv else ()
         modules.append(_rope(cut, heads, kept=unrotated))
     return tuple(modules)
 
 
+def _qk_norm(cut: Cut, elements: int) -> Module:
+    """Normalise queries and keys. Ignores: the sums that tp ranks exchange where a norm runs over all heads."""
+    model = cut.model
+    both = norm(cut, "qk norm", elements, model.head_dim, copies=2, of_heads=True)
+    scale = {"shared": 1.0, "each": (cut.heads + cut.kv_heads) / 2, "none": 0.0}[model.qk_norm_weights]
+    return both._replace(
+        weights=both.weights * scale,
+        frozen_weights=both.frozen_weights * scale,
+        partial_weights=both.partial_weights * scale,
+        tensors=both.tensors if scale else (),
+    )
+
+
 def _latent_projections(cut: Cut) -> tuple[Module, ...]:
     """DeepSeek-V2, section 2.1: queries and keys-values pass through a narrow layer first."""
     model, size = cut.model, cut.operand_bytes
-    query_width = model.heads * model.query_head_dim
+    query_width, bias = model.heads * model.query_head_dim, model.bias in ("attention", "all")
     norm_output = Kept("attention input", cut.shard_tokens * model.hidden * size, ("layernorm",))
     modules = []
     if model.q_lora_rank:
         compressed = Kept("q compressed", cut.shard_tokens * model.q_lora_rank * size)
         modules += [
-            linear(cut, "q_down", model.hidden, model.q_lora_rank, input_kept=(norm_output,)),
+            linear(cut, "q_down", model.hidden, model.q_lora_rank, bias=bias, input_kept=(norm_output,)),
             norm(cut, "q norm", cut.shard_tokens * model.q_lora_rank, model.q_lora_rank),
             linear(
                 cut,
@@ -96,7 +111,7 @@ def _latent_projections(cut: Cut) -> tuple[Module, ...]:
     compressed = Kept("kv compressed", cut.shard_tokens * model.kv_lora_rank * size)
     modules += [
         # Its input is the one that the query projection keeps.
-        linear(cut, "kv_down", model.hidden, model.kv_lora_rank + model.rope_head_dim),
+        linear(cut, "kv_down", model.hidden, model.kv_lora_rank + model.rope_head_dim, bias=bias),
         norm(cut, "kv norm", cut.shard_tokens * model.kv_lora_rank, model.kv_lora_rank),
         linear(
             cut,

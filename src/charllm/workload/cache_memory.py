@@ -9,7 +9,7 @@ Ignores: blocks that an engine reserves beyond what a batch needs (vLLM fills it
 from charllm.spec.run import RunSpec
 from charllm.workload.cache import token_width
 from charllm.workload.cut import cut_run
-from charllm.workload.layer import layer_kinds
+from charllm.workload.layer import LayerKind, layer_kinds, of_kind
 
 
 def stage_cache_bytes(run: RunSpec, stage: int) -> float:
@@ -19,16 +19,19 @@ def stage_cache_bytes(run: RunSpec, stage: int) -> float:
     sequences = run.training.global_batch_size / run.parallelism.dp / run.generation.tokens_in_row
     tokens = run.generation.prompt_tokens + run.generation.new_tokens
     cut = cut_run(run)
-    held = sum(min(tokens, window) if window else tokens for window in _windows(run, stage))
-    return sequences * held * token_width(cut) * cut.cache_element_bytes
+    held = sum(
+        (min(tokens, kind.window) if kind.window else tokens) * token_width(of_kind(cut, kind))
+        for kind in _attending(run, stage)
+    )
+    return sequences * held * cut.cache_element_bytes
 
 
-def _windows(run: RunSpec, stage: int) -> list[int]:
-    """Return the window of each layer with attention on a stage; 0: it looks back over everything."""
-    kinds, first, windows = layer_kinds(run.model), 0, []
+def _attending(run: RunSpec, stage: int) -> list[LayerKind]:
+    """Return the layers with attention on a stage."""
+    kinds, first, attending = layer_kinds(run.model), 0, []
     for chunk, count in enumerate(run.parallelism.layers_per_stage):
         if chunk % run.parallelism.pp == stage:
             owned = kinds[first : first + count]
-            windows += [kind.window for kind in owned if not kind.mixer and kind.part in ("", "*")]
+            attending += [kind for kind in owned if kind.mixer in ("", "H") and kind.part in ("", "*")]
         first += count
-    return windows
+    return attending

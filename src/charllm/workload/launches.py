@@ -121,7 +121,7 @@ def _attention(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 
 def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    kind = "norm" if run.model.norm == "layernorm" else "rmsnorm"
+    kind = "norm" if run.model.norm.startswith("layernorm") else "rmsnorm"
     backward = op.direction == "backward"
     if run.framework.norm == "chain":
         # Cast, square, mean, product with the inverse root, cast and weight, each a kernel through fp32.

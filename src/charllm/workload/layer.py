@@ -1,14 +1,16 @@
 """One layer, of each kind a model has."""
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from charllm.spec.model import RECURRENT, Model
+from charllm.spec.model import Model
 from charllm.workload.attention import attention
+from charllm.workload.convolution import short_convolution
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import feedforward
 from charllm.workload.moe import moe
-from charllm.workload.norm import norm, residual
+from charllm.workload.norm import norm, residual, vectors
 from charllm.workload.op import Module
 from charllm.workload.recurrence import recurrence
 
@@ -39,7 +41,7 @@ def _kind(model: Model, index: int) -> LayerKind:
     return LayerKind(
         sparse=model.experts > 0 and _has_experts(model, index),
         window=model.window if letter == "w" else 0,
-        mixer=letter if letter in RECURRENT else "",
+        mixer="" if letter in ("*", "w") else letter,
     )
 
 
@@ -69,17 +71,43 @@ def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
         return _single(cut, kind.part)
     stream = cut.shard_tokens * model.hidden
     parallel_blocks = model.norms_per_layer == 1
-    mixer = recurrence(cut, kind.mixer) if kind.mixer else attention(cut, kind.window)
-    modules = [norm(cut, "attention norm", stream, model.hidden), *mixer]
-    if model.norms_per_layer == 4:
+    modules = [norm(cut, "attention norm", stream, model.hidden), *_mixer(cut, kind)]
+    if model.norms_per_layer >= 4:
         modules.append(norm(cut, "attention post norm", stream, model.hidden))
     if not parallel_blocks:
         modules += [residual(cut, "attention residual"), norm(cut, "mlp norm", stream, model.hidden)]
     modules += moe(cut) if kind.sparse else feedforward(cut, model.ffn)
     if model.norms_per_layer >= 3:
         modules.append(norm(cut, "mlp post norm", stream, model.hidden))
+    modules += [norm(cut, "further norm", stream, model.hidden)] * (model.norms_per_layer - 4)
     modules.append(residual(cut, "mlp residual"))
+    modules += vectors(cut, "layer vectors", model.layer_vectors)
+    modules += vectors(cut, "router vectors", model.sparse_vectors if kind.sparse else 0)
     return tuple(modules)
+
+
+def _mixer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
+    """Describe what mixes tokens; side by side, both read the same normalised input and their outputs are added."""
+    if kind.mixer == "C":
+        return short_convolution(cut)
+    if kind.mixer == "H":
+        return (*recurrence(cut, "H"), *attention(cut, 0), residual(cut, "mixer addition"))
+    return recurrence(cut, kind.mixer) if kind.mixer else attention(of_kind(cut, kind), kind.window)
+
+
+def of_kind(cut: Cut, kind: LayerKind) -> Cut:
+    """Return a rank's share of a layer's attention: windowed layers may have other heads."""
+    model = cut.model
+    if not model.window:
+        return cut
+    own = {"heads": model.window_heads, "kv_heads": model.window_kv_heads, "head_dim": model.window_head_dim}
+    changed: dict[str, Any] = {name: value for name, value in own.items() if value and kind.window}
+    changed["shared_values"] = model.shared_values and not kind.window
+    changed["attention_sinks"] = model.attention_sinks and not (model.window_sinks and not kind.window)
+    if all(getattr(model, name) == value for name, value in changed.items()):
+        return cut
+    model = replace(model, **changed)
+    return replace(cut, model=model, heads=model.heads // cut.tp, kv_heads=max(1, model.kv_heads // cut.tp))
 
 
 def _single(cut: Cut, part: str) -> tuple[Module, ...]:
@@ -92,4 +120,5 @@ def _single(cut: Cut, part: str) -> tuple[Module, ...]:
         modules = attention(cut, 0)
     else:
         modules = moe(cut) if part == "E" else feedforward(cut, cut.model.ffn)
-    return (before, *modules, residual(cut, f"{name} residual"))
+    further = vectors(cut, "router vectors", cut.model.sparse_vectors if part == "E" else 0)
+    return (before, *modules, residual(cut, f"{name} residual"), *further)

@@ -1,5 +1,6 @@
 """Normalisations and the residual stream between blocks."""
 
+from charllm.spec.model import NORMS
 from charllm.workload.cut import Cut
 from charllm.workload.op import Kept, Module, elementwise
 
@@ -7,12 +8,12 @@ from charllm.workload.op import Kept, Module, elementwise
 def norm(cut: Cut, name: str, elements: int, width: int, *, copies: int = 1, of_heads: bool = False) -> Module:
     """Describe an RMSNorm or LayerNorm over `elements` values in rows of `width`, with `copies` of its weight.
 
-    Backward reads the input, the gradient and the statistics. A LayerNorm has a shift beside its scale. `of_heads` when
+    Backward reads the input, the gradient and the statistics. `of_heads` when
     rows are this rank's heads of all its tokens, and not the tokens that it holds outside GEMMs.
     """
     size, rows = cut.element_bytes, (max(1, elements // width), width)
-    per_channel = 2 if cut.model.norm == "layernorm" else 1
-    statistics = per_channel * 4.0 * elements / width
+    per_channel = NORMS[cut.model.norm]
+    statistics = (2 if cut.model.norm.startswith("layernorm") else 1) * 4.0 * elements / width
     trained = cut.training.lora_rank == 0
     weights = float(copies * width * per_channel)
     # A norm as wide as the model reads the residual stream.
@@ -52,4 +53,21 @@ def residual(cut: Cut, name: str) -> Module:
         mask,
         forward_scratch_bytes=elements * size,
         backward_scratch_bytes=elements * size,
+    )
+
+
+def vectors(cut: Cut, name: str, count: int) -> tuple[Module, ...]:
+    """Describe weights in vectors that other kernels read on the way: they take memory and updates, no launches."""
+    if not count:
+        return ()
+    trained = cut.training.lora_rank == 0
+    weights = float(count)
+    return (
+        Module(
+            name,
+            weights=weights if trained else 0.0,
+            frozen_weights=0.0 if trained else weights,
+            tensors=((count, 1),),
+            partial_weights=weights if trained and cut.sp else 0.0,
+        ),
     )

@@ -30,10 +30,14 @@ class ParameterRow(NamedTuple):
         return self.total * self.active_fraction
 
 
+Rows = dict[tuple[str, float], ParameterRow]
+"""Rows by name and size: parts of one name may differ from layer to layer."""
+
+
 def parameter_table(model: Model) -> list[ParameterRow]:
     """List the weights of a model by kind, multi-token-prediction layers last."""
     cut = whole_cut(model)
-    rows: dict[str, ParameterRow] = {}
+    rows: Rows = {}
     for module in embedding(cut):
         _add(rows, cut, module, 1)
     kinds = layer_kinds(model)
@@ -46,14 +50,16 @@ def parameter_table(model: Model) -> list[ParameterRow]:
         parts = (module for kind in mtp_kinds(model) for module in layer(cut, kind))
         modules = (*mtp_entry(cut), *parts, head(cut, owns_weight=False)[0])
         each = sum(module.weights for module in modules)
-        rows["multi-token prediction"] = ParameterRow("multi-token prediction", each, model.mtp_layers, 0.0)
+        rows["multi-token prediction", each] = ParameterRow("multi-token prediction", each, model.mtp_layers, 0.0)
     return [row for row in rows.values() if row.total]
 
 
-def _add(rows: dict[str, ParameterRow], cut: Cut, module: Module, count: int) -> None:
-    known = rows.get(module.name)
+def _add(rows: Rows, cut: Cut, module: Module, count: int) -> None:
+    known = rows.get((module.name, module.weights))
     share = cut.model.topk / cut.model.experts if module.expert else 1.0
-    rows[module.name] = ParameterRow(module.name, module.weights, count + (known.copies if known else 0), share)
+    rows[module.name, module.weights] = ParameterRow(
+        module.name, module.weights, count + (known.copies if known else 0), share
+    )
 
 
 def count_parameters(model: Model, *, with_mtp: bool = False) -> float:

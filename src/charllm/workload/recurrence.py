@@ -42,14 +42,15 @@ class Recurrence(NamedTuple):
     """Whether the convolution has a bias."""
     head_weights: int
     """Weights for each head: decay, skip, bias of the step."""
-    shared_norm: bool
-    """Whether all heads share the norm's weight."""
+    norm: str
+    """Whose weight the norm has: each channel's, each head's alike, or none (a gate alone)."""
 
 
 RECURRENCES = {
-    "M": Recurrence("mamba", 1, filter_bias=True, head_weights=3, shared_norm=False),
-    "D": Recurrence("delta", 2, filter_bias=False, head_weights=2, shared_norm=True),
-    "L": Recurrence("lightning", 0, filter_bias=False, head_weights=0, shared_norm=False),
+    "M": Recurrence("mamba", 1, filter_bias=True, head_weights=3, norm="channels"),
+    "D": Recurrence("delta", 2, filter_bias=False, head_weights=2, norm="heads"),
+    "H": Recurrence("mamba", 1, filter_bias=True, head_weights=3, norm="none"),
+    "L": Recurrence("lightning", 0, filter_bias=False, head_weights=0, norm="channels"),
 }
 """Letter in a model's mixers or pattern: which recurrence it is."""
 
@@ -222,8 +223,8 @@ def _gated_norm(cut: Cut, kind: Recurrence) -> Module:
     stream = cut.tokens * _inner(cut) * cut.element_bytes
     trained = cut.training.lora_rank == 0
     name = f"{kind.name} norm"
-    weights = float(cut.model.ssm_head_dim if kind.shared_norm else _inner(cut))
-    groups = cut.model.ssm_heads // cut.tp if kind.shared_norm else _groups(cut)
+    weights = float({"channels": _inner(cut), "heads": cut.model.ssm_head_dim, "none": 0}[kind.norm])
+    groups = cut.model.ssm_heads // cut.tp if kind.norm == "heads" else _groups(cut)
     return Module(
         name,
         (elementwise(name, "norm", 2 * stream, stream, shape=(cut.tokens, _inner(cut))),),

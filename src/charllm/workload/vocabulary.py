@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from charllm.workload.cut import Cut, in_16_bits
 from charllm.workload.linear import linear
-from charllm.workload.norm import norm
+from charllm.workload.norm import norm, vectors
 from charllm.workload.op import Kept, Module, collective, elementwise
 
 LOSS_BYTES = {
@@ -60,6 +60,7 @@ def embedding(cut: Cut) -> tuple[Module, ...]:
             # Its gradient is dense before it is added to the others'.
             backward_scratch_bytes=looked_up + (weights * size if trained else 0.0),
         ),
+        *vectors(cut, "end vectors", model.end_vectors),
     )
 
 

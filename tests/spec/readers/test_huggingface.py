@@ -14,7 +14,8 @@ from charllm.errors import SpecError
 from charllm.spec.fields import read
 from charllm.spec.model import Model, fill_model
 from charllm.spec.readers.huggingface import read_hf_config
-from charllm.spec.readers.huggingface.families import FAMILIES, REFUSED
+from charllm.spec.readers.huggingface.families import FAMILIES
+from charllm.spec.readers.huggingface.refused import REFUSED
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
 Config = dict[str, Any]
@@ -297,12 +298,19 @@ SMALL: Config = {
 EXTRAS: dict[str, Config] = {
     "deepseek_v2": DEEPSEEK_V3 | {"model_type": "deepseek_v2"},
     "deepseek_v3": DEEPSEEK_V3,
-    **{name: DEEPSEEK_V3 | {"model_type": name} for name in ("kimi_k2", "glm4_moe_lite", "mistral4", "minicpm3")},
+    **{
+        name: DEEPSEEK_V3 | {"model_type": name}
+        for name in ("kimi_k2", "glm4_moe_lite", "mistral4", "minicpm3", "youtu")
+    },
     **{
         name: DEEPSEEK_V3 | {"model_type": name, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}
         for name in ("deepseek_v32", "glm_moe_dsa")
     },
     "dbrx": DBRX,
+    "falcon_h1": SMALL
+    | {"mamba_n_heads": 32, "mamba_d_ssm": 1024, "mamba_d_state": 64, "mamba_n_groups": 1, "mamba_d_conv": 4},
+    "gemma4_text": SMALL | {"hidden_size_per_layer_input": 0},
+    "mimo_v2_flash": SMALL | {"sliding_window": 128, "head_dim": 192},
     "granitemoehybrid": GRANITE_4,
     "gpt2": GPT2,
     "mpt": MPT_7B,
@@ -317,7 +325,9 @@ def model_of(config: Config) -> Model:
 
 
 def small(model_type: str, **changes: Any) -> Config:
-    return EXTRAS.get(model_type, SMALL) | {"model_type": model_type} | changes
+    sparse = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 1024}
+    config = SMALL | (sparse if "moe" in model_type or model_type == "llama4_text" else {})
+    return EXTRAS.get(model_type, config) | {"model_type": model_type} | changes
 
 
 def parameters(model: Model) -> float:
@@ -392,6 +402,63 @@ def test_the_parameters_are_those_published(config: Config, billions: float, act
     assert count_active_parameters(model) / 1e9 == pytest.approx(active, rel=0.06)
 
 
+SIZES: Config = {
+    "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64,
+    "intermediate_size": 384, "vocab_size": 1000, "max_position_embeddings": 512,
+}  # fmt: skip
+FEW_EXPERTS: Config = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+FALCON_H1: Config = {
+    "mamba_d_ssm": 512, "mamba_n_heads": 16, "mamba_d_state": 64, "mamba_n_groups": 1, "mamba_d_conv": 4
+}  # fmt: skip
+COUNTED: dict[str, tuple[Config, int]] = {
+    "lfm2": ({"layer_types": ["conv", "full_attention", "conv", "conv"], "head_dim": 32}, 1997376),
+    "lfm2_moe": (
+        FEW_EXPERTS
+        | {"layer_types": ["conv", "full_attention", "conv", "conv"], "head_dim": 32, "num_dense_layers": 2},
+        2589248,
+    ),
+    "falcon_h1": (FALCON_H1 | {"head_dim": 32}, 4082624),
+    "afmoe": (FEW_EXPERTS | {"num_dense_layers": 1, "num_shared_experts": 1}, 4124428),
+    "mimo_v2_flash": (
+        {
+            "v_head_dim": 32,
+            "sliding_window": 64,
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 128,
+        },
+        3122456,
+    ),
+    "gemma4_text": (
+        FEW_EXPERTS
+        | {
+            "hidden_size_per_layer_input": 0,
+            "enable_moe_block": True,
+            "top_k_experts": 2,
+            "attention_k_eq_v": True,
+            "global_head_dim": 128,
+            "num_global_key_value_heads": 1,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        },
+        4561808,
+    ),
+    "olmo2": ({"head_dim": 32}, 2350592),
+    "olmo": ({"head_dim": 32}, 2347008),
+    "cohere": ({"use_qk_norm": True, "head_dim": 32}, 2093568),
+    "qwen2_moe": (FEW_EXPERTS | {"shared_expert_intermediate_size": 64, "head_dim": 32}, 2945792),
+    "opt": ({"ffn_dim": 384, "num_key_value_heads": None, "head_dim": 32, "word_embed_proj_dim": 256}, 2233856),
+    "hy_v3": (FEW_EXPERTS | {"mlp_layer_types": ["dense"] + ["sparse"] * 3}, 3598080),
+    "gpt_oss": ({"num_local_experts": 4, "num_experts_per_tok": 2}, 6568240),
+}
+
+
+@pytest.mark.parametrize("model_type", COUNTED)
+def test_parameters_equal_those_of_transformers(model_type: str) -> None:
+    """Source: models that transformers 5.23 builds from the same config, their parameters counted."""
+    more, parameters = COUNTED[model_type]
+    assert count_parameters(model_of(SIZES | more | {"model_type": model_type})) == parameters
+
+
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_family_builds_a_model(model_type: str) -> None:
     assert model_of(small(model_type)).layers > 0
@@ -464,7 +531,7 @@ def test_tying_follows_the_default_of_the_family(model_type: str, tied: bool) ->
         ("opt", {"position": "learned", "activation": "relu", "dropout_fraction": 0.1}),
         ("falcon", {"kv_heads": 1, "norms_per_layer": 1}),
         ("starcoder2", {"bias": "all", "activation": "gelu"}),
-        ("cohere", {"norms_per_layer": 1, "norm": "layernorm"}),
+        ("cohere", {"norms_per_layer": 1, "norm": "layernorm-scale"}),
     ],
 )
 def test_families_differ_in_their_features(model_type: str, expected: Config) -> None:

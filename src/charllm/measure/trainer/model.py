@@ -16,12 +16,25 @@ from charllm.measure.trainer.place import ALONE, Place
 from charllm.spec.model import Model
 from charllm.spec.training import Training
 
+UNBUILT = (
+    "mixers", "sparse_layers", "attention_gate", "index_heads", "window_heads", "window_kv_heads", "window_head_dim",
+    "window_sinks", "shared_values", "layer_vectors", "sparse_vectors", "end_vectors",
+)  # fmt: skip
+
 
 def require_trainable(model: Model) -> None:
     """Refuse what this trainer does not build."""
     if model.pattern:
         raise SpecError("model.pattern", model.pattern, "empty: the trainer has no hybrids")
-    for field in ("mixers", "sparse_layers", "attention_gate", "index_heads"):
+    if model.qk_norm and model.qk_norm_weights != "shared":
+        raise SpecError("model.qk_norm_weights", model.qk_norm_weights, "shared in the trainer")
+    if model.norms_per_layer > 4:
+        raise SpecError("model.norms_per_layer", model.norms_per_layer, "at most 4 in the trainer")
+    if model.norm.partition("-")[2]:
+        raise SpecError("model.norm", model.norm, "rmsnorm or layernorm in the trainer")
+    if model.attention != "mla" and model.v_head_dim:
+        raise SpecError("model.v_head_dim", model.v_head_dim, "0: values are as wide as keys in the trainer")
+    for field in UNBUILT:
         if getattr(model, field):
             raise SpecError(f"model.{field}", getattr(model, field), "left out: the trainer does not build it")
     if model.window and model.window_kind != "sliding":

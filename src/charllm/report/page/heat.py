@@ -121,6 +121,7 @@ def _columns(
             3,
         ),
         "temperature": metric_column("temperature_peak_c", rows, 3),
+        **memory_columns(rows),
         "power": metric_column("power_mean_w", rows, 3),
         "clock": metric_column("clock_mean_hz", rows, 4),
         "rank": Column("rank", [row.get("rank") for row in rows]),
@@ -129,6 +130,13 @@ def _columns(
     }
     packages = _packages(rows, places)
     return {**columns, "package": Column("package", packages)} if packages else columns
+
+
+def memory_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Column]:
+    """Return how warm memory becomes, where that is known of every GPU."""
+    name = "memory_temperature_peak_c"
+    known = all(row.get(name) is not None for row in rows)
+    return {"memory": metric_column(name, rows, 3)} if known else {}
 
 
 def _packages(rows: Sequence[Mapping[str, Any]], places: Mapping[int, Node]) -> list[str]:

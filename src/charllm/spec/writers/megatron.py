@@ -57,7 +57,7 @@ def _model(model: Model, training: Training) -> Words:
         *_given("--max-position-embeddings", model.seq_length if learned else training.seq_length),
         *_given("--position-embedding-type", POSITIONS.get(model.position, "none")),
         *ACTIVATIONS.get(model.activation, []),
-        *_given("--normalization", NORMS[model.norm]),
+        *_given("--normalization", NORMS[model.norm.partition("-")[0]]),
         *_switch("--parallel-attn", model.norms_per_layer == 1),
         *_switch("--disable-bias-linear", model.bias in ("none", "qkv")),
         *_switch("--add-qkv-bias", model.bias == "qkv"),

@@ -49,7 +49,7 @@ def _model(run: RunSpec) -> dict[str, Any]:
         "ffn_hidden_size": model.ffn,
         "num_attention_heads": model.heads,
         "activation": ACTIVATIONS.get(model.activation, model.activation),
-        "normalization": NORMS[model.norm],
+        "normalization": NORMS[model.norm.partition("-")[0]],
         "position_embedding_type": POSITIONS[model.position],
         "bias": model.bias not in ("none", "qkv"),
         "share_embeddings_and_output_weights": model.tied_embeddings,

@@ -86,7 +86,7 @@ def _peak(group: Group, cluster: Cluster) -> float | None:
         return None
     if len({rank // cluster.node.gpus for rank in group.ranks}) == 1:
         packages = {rank // cluster.gpu.package_gpus for rank in group.ranks}
-        return link_bandwidth(cluster, ("package",) if len(packages) == 1 else ())
+        return link_bandwidth(cluster, ("package",) if len(packages) == 1 else (), len(group.ranks))
     return cluster.fabric.node_bandwidth_bytes_per_s or None
 
 

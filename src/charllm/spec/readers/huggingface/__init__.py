@@ -6,8 +6,11 @@ from pathlib import PurePath
 from typing import Any
 
 from charllm.errors import SpecError, unknown_name
-from charllm.spec.readers.huggingface.families import FAMILIES, GATED, PART_DEFAULTS, PLAIN, REFUSED, Family
+from charllm.spec.readers.huggingface.defaults import PART_DEFAULTS
+from charllm.spec.readers.huggingface.families import FAMILIES, GATED, PLAIN, Family
 from charllm.spec.readers.huggingface.keys import KNOWN
+from charllm.spec.readers.huggingface.parts import EXPERTS, TOPK
+from charllm.spec.readers.huggingface.refused import REFUSED
 from charllm.spec.readers.huggingface.values import (
     ACTIVATION,
     FFN,
@@ -99,6 +102,8 @@ def _read_model(config: Ledger, path: str, *, inside: bool) -> Table:
         table["head_dim"] = count_of(config, HEAD_DIM)
     for part in family.parts:
         table.update(part(config))
+    if ("moe" in model_type or any(key in config for key in TOPK)) and not any(key in config for key in EXPERTS):
+        raise SpecError(f"model.{EXPERTS[0]}", None, f"how many experts there are (or as {', '.join(EXPERTS[1:])})")
     table["tied_embeddings"] = flag_of(config, "tie_word_embeddings", table["tied_embeddings"])
     return {**table, **read_dropout(config), **read_sequence(config, table["position"])}
 
@@ -108,7 +113,7 @@ def _find_family(config: Config) -> tuple[Family, str]:
     if not isinstance(asked, str):
         raise SpecError("model.model_type", asked and shown(asked), f"one of {', '.join(FAMILIES)}")
     if asked in REFUSED:
-        raise SpecError("model.model_type", asked, f"a type that is modelled: {REFUSED[asked]}")
+        raise SpecError("model.model_type", asked, f"a type that is modelled; not modelled here: {REFUSED[asked]}")
     name = _spelled(asked)
     if name not in FAMILIES:
         raise unknown_name("model.model_type", asked[:MAX_TEXT], FAMILIES)

@@ -3,6 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from charllm.spec.readers.huggingface.defaults import (
+    GELU,
+    GEMMA3_DEFAULTS,
+    GEMMA4_DEFAULTS,
+    GPT2,
+    INDEXER,
+    LLAMA4_DEFAULTS,
+    NEXT_DEFAULTS,
+    QWEN,
+    SILU,
+    TANH,
+)
 from charllm.spec.readers.huggingface.layers import (
     read_chunked_layers,
     read_delta_layers,
@@ -11,8 +23,16 @@ from charllm.spec.readers.huggingface.layers import (
     read_mamba_layers,
     read_softmax_layers,
     read_window,
+    read_window_after_first,
+)
+from charllm.spec.readers.huggingface.mixed import (
+    read_gemma4,
+    read_mimo_windows,
+    read_short_convolutions,
+    read_side_by_side,
 )
 from charllm.spec.readers.huggingface.parts import (
+    EXPERTS,
     read_all_bias,
     read_baichuan,
     read_biases,
@@ -24,6 +44,7 @@ from charllm.spec.readers.huggingface.parts import (
     read_granite_experts,
     read_granite_position,
     read_hybrid,
+    read_japanese_neox,
     read_latent_attention,
     read_llama4_experts,
     read_minimax_prediction,
@@ -31,14 +52,18 @@ from charllm.spec.readers.huggingface.parts import (
     read_no_bias,
     read_opt,
     read_plain_bias,
+    read_post_norms,
     read_qk_norm,
     read_qkv_bias,
+    read_qkv_switch,
     read_qwen1,
+    read_shared_gate,
     read_stablelm,
     read_stated_bias,
     read_token_prediction,
+    vectors,
 )
-from charllm.spec.readers.huggingface.values import Config, Table
+from charllm.spec.readers.huggingface.values import HEADS, HIDDEN, VOCAB, Config, Table
 
 GELUS = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python")
 GATED = {"silu": "swiglu", "swish": "swiglu", "swiglu": "swiglu", **dict.fromkeys(GELUS, "geglu")}
@@ -51,54 +76,6 @@ PLAIN = {
     "xielu": "silu",
     **dict.fromkeys(GELUS, "gelu"),
 }
-
-RECURRENT = "its recurrent layers are not modelled"
-REFUSED = {
-    "afmoe": "gated attention beside windows of this kind is not modelled",
-    "bart": "an encoder and a decoder in one model are not modelled",
-    "deepseek_ref": "compressed attention and several residual streams are not modelled",
-    "deepseek_v4": "compressed attention and several residual streams are not modelled",
-    "falcon_h1": "attention and Mamba side by side in a layer are not modelled",
-    "falcon_mamba": "Mamba-1 layers are not modelled",
-    "gemma3n": "embeddings of each layer and several residual streams are not modelled",
-    "gemma3n_text": "embeddings of each layer and several residual streams are not modelled",
-    "gemma4": "embeddings of each layer and shared keys and values are not modelled",
-    "gemma4_text": "embeddings of each layer and shared keys and values are not modelled",
-    "hunyuan": "keys and values shared between layers are not modelled",
-    "jamba": "Mamba-1 layers are not modelled",
-    "kimi_linear": "Kimi delta attention is not modelled",
-    "lfm2": "short convolutions in place of attention are not modelled",
-    "lfm2_moe": "short convolutions in place of attention are not modelled",
-    "longcat_flash": "two attentions in a layer and experts that do nothing are not modelled",
-    "mamba": "Mamba-1 layers are not modelled",
-    "mamba2": "a model without attention is not modelled",
-    "laguna": "head counts that differ from layer to layer are not modelled",
-    "mimo_v2_flash": "heads that differ between windowed and full layers are not modelled",
-    "minimax_m3": "attention to chosen blocks is not modelled",
-    "minimax_m3_vl": "attention to chosen blocks is not modelled",
-    "mllama": "cross attention is not modelled",
-    "mllama_text_model": "cross attention is not modelled",
-    "mt5": "an encoder and a decoder in one model are not modelled",
-    "nemotron-nas": "widths that differ from layer to layer are not modelled",
-    "olmo_hybrid": RECURRENT,
-    "openelm": "widths that differ from layer to layer are not modelled",
-    "phi3small": "block-sparse attention is not modelled",
-    "plamo2": RECURRENT,
-    "recurrent_gemma": RECURRENT,
-    "rwkv": RECURRENT,
-    "rwkv7": RECURRENT,
-    "step3p5": "head counts that differ from layer to layer are not modelled",
-    "step3p7": "head counts that differ from layer to layer are not modelled",
-    "switch_transformers": "an encoder and a decoder in one model are not modelled",
-    "t5": "an encoder and a decoder in one model are not modelled",
-    "t5gemma": "an encoder and a decoder in one model are not modelled",
-    "umt5": "an encoder and a decoder in one model are not modelled",
-    "whisper": "an encoder and a decoder in one model are not modelled",
-    "xlstm": RECURRENT,
-    "zamba": "Mamba-1 layers and shared blocks are not modelled",
-    "zamba2": "blocks shared between layers are not modelled",
-}
-"""Model type: what would have to be modelled to read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,46 +97,31 @@ QWEN3: Table = {**ROPE, "qk_norm": True}
 GEMMA: Table = {**ROPE, "tied_embeddings": True}
 GEMMA2: Table = {**GEMMA, "norms_per_layer": 4}
 
-SILU: Table = {"hidden_act": "silu"}
-GELU: Table = {"hidden_act": "gelu"}
-TANH: Table = {"hidden_activation": "gelu_pytorch_tanh"}
-QWEN: Table = {**SILU, "use_sliding_window": False}
-GPT2: Table = {"activation_function": "gelu_new", "resid_pdrop": 0.1}
-GEMMA3_DEFAULTS: Table = {
-    **TANH,
-    "vocab_size": 262_208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131_072,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 6,
-}
-LLAMA4_DEFAULTS: Table = {
-    **SILU,
-    "head_dim": 128,
-    "use_qk_norm": True,
-    "attention_chunk_size": 8192,
-    "interleave_moe_layer_step": 1,
-    "num_experts_per_tok": 1,
-}
-NEXT_DEFAULTS: Table = {
-    **SILU,
-    "head_dim": 256,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-}
+COHERE: Table = {**LAYERNORM, "norm": "layernorm-scale", "norms_per_layer": 1, "tied_embeddings": True}
+COHERE2: Table = {**SILU, "sliding_window": 4096, "sliding_window_pattern": 4}
+OLMO2: Table = {**QWEN3, "qk_norm_weights": "each"}
+SANDWICH: Table = {**QWEN3, "norms_per_layer": 4}
+SANDWICH_TIED: Table = {**SANDWICH, "tied_embeddings": True}
+GPT_OSS: Table = {**ROPE, "bias": "all", "attention_sinks": True}
+LFM2: Table = {**QWEN3, "tied_embeddings": True}
+
+TWO_ROWS = vectors("end_vectors", HIDDEN, 2)
+"""Two rows before the first learned position, or scale and shift of a norm of the embedding."""
+HEAD_BIAS = vectors("end_vectors", VOCAB)
 
 LLAMA = Family(ROPE, (read_biases,), SILU)
 DEEPSEEK = Family(ROPE, (read_latent_attention, read_biases, read_experts, read_token_prediction), SILU)
 QWEN2_DENSE = Family(QWEN2, (read_window, read_token_prediction), QWEN)
 QWEN3_DENSE = Family(QWEN3, (read_biases, read_window), QWEN)
 QWEN3_SPARSE = Family(QWEN3, (read_biases, read_window, read_experts), QWEN)
-QWEN_NEXT = Family(QWEN3, (read_biases, read_delta_layers, read_experts, read_token_prediction), NEXT_DEFAULTS)
-LLAMA4 = Family(ROPE, (read_biases, read_qk_norm, read_chunked_layers, read_llama4_experts), LLAMA4_DEFAULTS)
+QWEN_NEXT = Family(
+    QWEN3, (read_biases, read_delta_layers, read_experts, read_shared_gate, read_token_prediction), NEXT_DEFAULTS
+)
+LLAMA4 = Family(
+    {**ROPE, "qk_norm_weights": "none"},
+    (read_biases, read_qk_norm, read_chunked_layers, read_llama4_experts),
+    LLAMA4_DEFAULTS,
+)
 LIGHTNING = Family(ROPE, (read_lightning_layers, read_experts), SILU)
 GLM_SPARSE = Family(ROPE, (read_qkv_bias, read_qk_norm, read_experts, read_token_prediction), SILU)
 GLM4 = Family({**ROPE, "norms_per_layer": 4}, (read_qkv_bias,), {**SILU, "attention_bias": True, "head_dim": 128})
@@ -168,12 +130,13 @@ INTERNLM = Family(ROPE, (read_plain_bias,), SILU)
 BAILING = Family(ROPE, (read_no_bias, read_qk_norm, read_experts, read_token_prediction), SILU)
 GPTJ = Family(
     {**LAYERNORM, "bias": "mlp", "norms_per_layer": 1},
-    (),
+    (HEAD_BIAS,),
     {"activation_function": "gelu_new"},
     gated=False,
     ffn_over_hidden=4,
 )
-GEMMA3 = Family({**GEMMA2, "qk_norm": True}, (read_biases, read_window), GEMMA3_DEFAULTS)
+GEMMA3 = Family(SANDWICH_TIED, (read_biases, read_window), GEMMA3_DEFAULTS)
+GEMMA4_PARTS = (read_biases, read_window, read_gemma4)
 GRANITE_HYBRID = Family(
     ROPE,
     (read_biases, read_granite_position, read_mamba_layers, read_granite_experts),
@@ -182,8 +145,17 @@ GRANITE_HYBRID = Family(
 
 FAMILIES: dict[str, Family] = {
     "Yi": LLAMA,
-    "apertus": Family(QWEN3, (read_biases,), {"hidden_act": "xielu"}, gated=False),
+    "afmoe": Family(
+        {**SANDWICH, "attention_gate": True},
+        (read_window, read_experts, vectors("sparse_vectors", EXPERTS)),
+        {**SILU, "sliding_window": 1024, "global_attn_every_n_layers": 4, "num_shared_experts": 2},
+    ),
+    # Its activation has two weights.
+    "apertus": Family({**QWEN3, "layer_vectors": 2}, (read_biases,), {"hidden_act": "xielu"}, gated=False),
     "aquila": LLAMA,
+    "aria_text": Family(
+        ROPE, (read_biases, read_experts), {**SILU, "moe_num_experts": 8, "moe_num_shared_experts": 2, "moe_topk": 2}
+    ),
     "arcee": Family(ROPE, (read_biases,), {"hidden_act": "relu2"}, gated=False),
     "baichuan": Family(ROPE, (read_baichuan,), SILU),
     "bailing_moe": BAILING,
@@ -193,25 +165,38 @@ FAMILIES: dict[str, Family] = {
         (read_biases, read_mamba_layers),
         {**SILU, "mamba_expand": 2, "mamba_d_conv": 4, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_n_heads": 128},
     ),
-    "bloom": Family({**LEARNED, "position": "alibi"}, (), GELU, gated=False, ffn_over_hidden=4),
+    "beam": Family(
+        {**SANDWICH, "attention_gate": True},
+        (read_window, read_experts, vectors("layer_vectors", HEADS)),
+        {**SILU, "sliding_window": 512, "sliding_window_pattern": 6},
+    ),
+    "biogpt": Family(
+        LEARNED, (TWO_ROWS,), {**GELU, "hidden_dropout": 0.1, "max_position_embeddings": 1024}, gated=False
+    ),
+    "bloom": Family({**LEARNED, "position": "alibi"}, (TWO_ROWS,), GELU, gated=False, ffn_over_hidden=4),
     "chatglm": Family(ROPE, (read_chatglm,), SILU),
     "codegen": GPTJ,
-    "cohere": Family({**LAYERNORM, "norms_per_layer": 1, "tied_embeddings": True}, (read_biases, read_qk_norm), SILU),
-    "cohere2": Family(
-        {**LAYERNORM, "norms_per_layer": 1, "tied_embeddings": True},
-        (read_biases, read_window),
-        {**SILU, "sliding_window": 4096, "sliding_window_pattern": 4},
+    "cohere": Family({**COHERE, "qk_norm_weights": "each"}, (read_biases, read_qk_norm), SILU),
+    "cohere2": Family(COHERE, (read_biases, read_window), COHERE2),
+    "cohere2_moe": Family(COHERE, (read_biases, read_window, read_experts), COHERE2),
+    "ctrl": Family(
+        {**LEARNED, "position": "none"},
+        (HEAD_BIAS,),
+        {"activation_function": "relu", "resid_pdrop": 0.1},
+        gated=False,
     ),
-    "dbrx": Family(LAYERNORM, (read_dbrx,), {**SILU, "intermediate_size": 1}),
+    "cwm": Family(ROPE, (read_biases, read_window_after_first), {**SILU, "sliding_window": 8192, "head_dim": 128}),
+    "dbrx": Family({**LAYERNORM, "norm": "layernorm-scale"}, (read_dbrx,), {**SILU, "intermediate_size": 1}),
     "deepseek": Family(ROPE, (read_biases, read_experts), SILU),
     "deepseek_v2": DEEPSEEK,
     "deepseek_v3": DEEPSEEK,
-    "deepseek_v32": DEEPSEEK,
+    "deepseek_v32": Family(ROPE, DEEPSEEK.parts, {**INDEXER, "index_n_heads": 64}),
     "dots1": Family(QWEN3, (read_biases, read_window, read_experts), {**SILU, "max_window_layers": 62}),
+    "emu3_text_model": LLAMA,
     "ernie4_5": Family({**ROPE, "tied_embeddings": True}, (read_no_bias,), {**SILU, "head_dim": 128}),
     "ernie4_5_moe": Family(
         {**ROPE, "tied_embeddings": True},
-        (read_no_bias, read_experts, read_token_prediction),
+        (read_no_bias, read_experts, read_token_prediction, vectors("sparse_vectors", EXPERTS)),
         {**SILU, "moe_layer_start_index": 1},
     ),
     "exaone": Family(ROPE, (read_biases,), {"activation_function": "silu"}),
@@ -220,6 +205,9 @@ FAMILIES: dict[str, Family] = {
         QWEN3, (read_window, read_experts, read_token_prediction), {**SILU, "sliding_window_pattern": 4}
     ),
     "falcon": Family({**LAYERNORM, "tied_embeddings": True}, (read_falcon,), GELU, gated=False, ffn_over_hidden=4),
+    "falcon_h1": Family(ROPE, (read_side_by_side,), SILU),
+    "flex_olmo": Family(OLMO2, (read_biases, read_experts), SILU),
+    "flint": Family({**QWEN3, "attention_sinks": True}, (read_biases, read_window, read_experts), SILU),
     "gemma": Family(GEMMA, (read_biases,), {**TANH, "head_dim": 256}),
     "gemma2": Family(
         GEMMA2,
@@ -227,56 +215,89 @@ FAMILIES: dict[str, Family] = {
         {**TANH, "head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
     ),
     "gemma3_text": GEMMA3,
+    "gemma4_text": Family(SANDWICH_TIED, GEMMA4_PARTS, {**GEMMA4_DEFAULTS, "hidden_size_per_layer_input": 256}),
+    "gemma4_unified_text": Family(SANDWICH_TIED, GEMMA4_PARTS, GEMMA4_DEFAULTS),
     "glm": Family(ROPE, (read_qkv_bias,), {**SILU, "attention_bias": True, "head_dim": 128}),
     "glm4": GLM4,
     "glm4_moe": GLM_SPARSE,
     "glm4_moe_lite": DEEPSEEK,
     "glm4v_moe_text": GLM_SPARSE,
     "glm4v_text": GLM4,
-    "glm_moe_dsa": DEEPSEEK,
+    "glm_moe_dsa": Family(ROPE, DEEPSEEK.parts, {**INDEXER, "index_n_heads": 32}),
     "gpt2": Family(LEARNED, (), GPT2, gated=False, ffn_over_hidden=4),
+    "gpt-sw3": Family(LEARNED, (), GPT2, gated=False, ffn_over_hidden=4),
     "gpt_bigcode": Family(
         LEARNED,
         (read_bigcode,),
-        {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.1},
+        {"activation_function": "gelu_pytorch_tanh", "resid_pdrop": 0.1, "n_positions": 1024},
         gated=False,
         ffn_over_hidden=4,
     ),
     "gpt_neo": Family(
         {**LEARNED, "bias": "mlp"},
-        (read_gpt_neo_layers,),
+        (read_gpt_neo_layers, vectors("layer_vectors", HIDDEN)),
         {"activation_function": "gelu_new"},
         gated=False,
         ffn_over_hidden=4,
     ),
+    "gpt_neox_japanese": Family(
+        {**LAYERNORM, "tied_embeddings": True}, (read_japanese_neox,), GELU, gated=False, ffn_over_hidden=4
+    ),
     "gpt_neox": Family({**LAYERNORM, "bias": "all"}, (read_stated_bias,), GELU, gated=False),
     "gpt_oss": Family(
-        {**ROPE, "bias": "all", "attention_sinks": True},
-        (read_stated_bias, read_window, read_experts),
+        GPT_OSS,
+        (read_stated_bias, read_window, read_experts, vectors("sparse_vectors", EXPERTS)),
         {**SILU, "head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
     ),
     "gptj": GPTJ,
     "granite": Family(ROPE, (read_biases,), SILU),
     "granitemoe": Family(ROPE, (read_biases, read_experts), SILU),
+    "granite_swa": Family(
+        {**ROPE, "attention_sinks": True}, (read_biases, read_window_after_first), {**SILU, "sliding_window": 128}
+    ),
+    "granitemoe_swa": Family(
+        {**ROPE, "attention_sinks": True}, (read_biases, read_window_after_first, read_experts), SILU
+    ),
     "granitemoehybrid": GRANITE_HYBRID,
     "granitemoeshared": Family(ROPE, (read_biases, read_granite_experts), SILU),
     "grok-1": Family({**GEMMA, "norms_per_layer": 4}, (read_experts,), GELU),
     "helium": LLAMA,
+    "hy_v3": Family(
+        QWEN3,
+        (read_biases, read_experts, read_token_prediction),
+        {**SILU, "head_dim": 128, "num_shared_experts": 1, "first_k_dense_replace": 1},
+    ),
+    "hyperclovax": Family(ROPE, (read_biases, read_post_norms), {**SILU, "use_post_norm": True}),
     "hunyuan_v1_dense": Family(QWEN3, (read_biases,), {**SILU, "use_qk_norm": True}),
     "hunyuan_v1_moe": Family(QWEN3, (read_biases, read_experts), {**SILU, "use_qk_norm": True}),
     "internlm": INTERNLM,
     "internlm2": INTERNLM,
     "internlm3": INTERNLM,
+    "iquestcoder": LLAMA,
+    "jais2": Family(
+        LAYERNORM, (read_biases,), {"hidden_act": "relu2", "attention_bias": True, "mlp_bias": True}, gated=False
+    ),
     "kimi_k2": DEEPSEEK,
+    "kolibri1": Family(
+        SANDWICH, (read_biases, read_window, read_experts), {**SILU, "sliding_window": 513, "sliding_window_pattern": 5}
+    ),
+    "lfm2": Family(LFM2, (read_short_convolutions,), {**SILU, "block_auto_adjust_ff_dim": True}),
+    "lfm2_moe": Family(
+        LFM2, (read_short_convolutions, read_experts), {**SILU, "use_expert_bias": True, "num_dense_layers": 2}
+    ),
     "llama": LLAMA,
     "llama4_text": LLAMA4,
+    "mellum": Family(QWEN3, (read_biases, read_window, read_experts, read_token_prediction), SILU),
+    "mimo_v2_flash": Family(
+        ROPE, (read_mimo_windows, read_experts), {**SILU, "v_head_dim": 128, "first_k_dense_replace": 1}
+    ),
     "mimo": Family(QWEN2, (read_stated_bias, read_window, read_token_prediction), QWEN),
     "minicpm": LLAMA,
     "minicpm3": Family(ROPE, (read_latent_attention, read_biases), SILU),
     "minimax": LIGHTNING,
     "minimax_m1": LIGHTNING,
     "minimax_m2": Family(
-        QWEN3, (read_softmax_layers, read_experts, read_minimax_prediction), {**SILU, "head_dim": 128}
+        OLMO2, (read_softmax_layers, read_experts, read_minimax_prediction), {**SILU, "head_dim": 128}
     ),
     "minimax_text_01": LIGHTNING,
     "ministral": MISTRAL,
@@ -284,21 +305,46 @@ FAMILIES: dict[str, Family] = {
     "mistral": MISTRAL,
     "mistral4": DEEPSEEK,
     "mixtral": Family(ROPE, (read_window, read_experts), {**SILU, "num_experts_per_tok": 2, "num_local_experts": 8}),
-    "mpt": Family({**LAYERNORM, "tied_embeddings": True}, (read_mpt,), GELU, gated=False, ffn_over_hidden=4),
+    "mpt": Family(
+        {**LAYERNORM, "norm": "layernorm-scale", "tied_embeddings": True},
+        (read_mpt,),
+        GELU,
+        gated=False,
+        ffn_over_hidden=4,
+    ),
+    "nanochat": Family(
+        {**QWEN3, "norm": "rmsnorm-plain", "qk_norm_weights": "none"},
+        (read_biases,),
+        {"hidden_act": "relu2"},
+        gated=False,
+    ),
     "nemotron": Family(LAYERNORM, (read_biases,), {"hidden_act": "relu2"}, gated=False),
     "nemotron_h": Family(
         {**ROPE, "position": "none"}, (read_biases, read_hybrid), {"mlp_hidden_act": "relu2"}, gated=False
     ),
-    "olmo": Family(LAYERNORM, (read_biases,), SILU),
-    "olmo2": Family(QWEN3, (read_biases,), SILU),
-    "olmo3": Family(QWEN3, (read_biases, read_window), {**SILU, "sliding_window": 4096, "sliding_window_pattern": 4}),
-    "olmoe": Family(QWEN3, (read_biases, read_experts), SILU),
-    "opt": Family(LEARNED, (read_opt,), {"activation_function": "relu", "dropout": 0.1}, gated=False),
+    "olmo_hybrid": Family(
+        OLMO2, (read_biases, read_delta_layers), {**NEXT_DEFAULTS, "attn_output_gate": False, "head_dim": None}
+    ),
+    "olmo": Family({**LAYERNORM, "norm": "layernorm-plain"}, (read_biases,), SILU),
+    "olmo2": Family(OLMO2, (read_biases,), SILU),
+    "olmo3": Family(OLMO2, (read_biases, read_window), {**SILU, "sliding_window": 4096, "sliding_window_pattern": 4}),
+    "olmoe": Family(OLMO2, (read_biases, read_experts), SILU),
+    "opt": Family(
+        LEARNED,
+        (read_opt, TWO_ROWS),
+        {"activation_function": "relu", "dropout": 0.1},
+        gated=False,
+    ),
     "orion": Family(LAYERNORM, (read_biases,), SILU),
     "persimmon": Family(
         {**LAYERNORM, "bias": "all"}, (read_qk_norm,), {"hidden_act": "relu2", "qk_layernorm": True}, gated=False
     ),
-    "phi": Family({**LAYERNORM, "bias": "all", "norms_per_layer": 1}, (read_qk_norm,), GELU, gated=False),
+    "phi": Family(
+        {**LAYERNORM, "bias": "all", "norms_per_layer": 1},
+        (read_qk_norm, HEAD_BIAS),
+        GELU,
+        gated=False,
+    ),
     "phi3": Family(ROPE, (read_window,), SILU),
     "phi3_v": Family(ROPE, (read_window,), SILU),
     "phi4mm": Family(ROPE, (read_window,), SILU),
@@ -307,7 +353,7 @@ FAMILIES: dict[str, Family] = {
     "qwen2": QWEN2_DENSE,
     "qwen2_5_vl": QWEN2_DENSE,
     "qwen2_5_vl_text": QWEN2_DENSE,
-    "qwen2_moe": Family(QWEN2, (read_window, read_experts), QWEN),
+    "qwen2_moe": Family(QWEN2, (read_qkv_switch, read_window, read_experts, read_shared_gate), QWEN),
     "qwen2_vl": QWEN2_DENSE,
     "qwen2_vl_text": QWEN2_DENSE,
     "qwen3": QWEN3_DENSE,
@@ -323,41 +369,12 @@ FAMILIES: dict[str, Family] = {
     "skywork": LLAMA,
     "smollm3": Family({**ROPE, "tied_embeddings": True}, (read_biases, read_window), QWEN),
     "solar_open": Family(ROPE, (read_qkv_bias, read_qk_norm, read_experts), {**SILU, "head_dim": 128}),
-    "stablelm": Family(LAYERNORM, (read_stablelm,), SILU),
-    "stablelm_epoch": Family(LAYERNORM, (read_stablelm,), SILU),
+    "stablelm": Family({**LAYERNORM, "qk_norm_weights": "none"}, (read_stablelm,), SILU),
+    "stablelm_epoch": Family({**LAYERNORM, "qk_norm_weights": "none"}, (read_stablelm,), SILU),
     "starcoder2": Family({**LAYERNORM, "tied_embeddings": True}, (read_window, read_all_bias), GELU, gated=False),
     "vaultgemma": Family(GEMMA, (read_biases, read_window), {**TANH, "head_dim": 256, "sliding_window_pattern": 2}),
+    "xglm": Family({**LEARNED, "position": "none"}, (), {"activation_function": "gelu", "dropout": 0.1}, gated=False),
     "xverse": LLAMA,
+    "youtu": Family({**ROPE, "tied_embeddings": True}, (read_latent_attention, read_biases), SILU),
 }
 """Model type in the config: what is built for it."""
-
-PART_DEFAULTS: dict[str, Table] = {
-    "llama": {
-        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "vocab_size": 32000, "max_position_embeddings": 2048,
-    },
-    "mistral": {
-        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 131_072, "sliding_window": 4096,
-    },
-    "qwen2": {
-        "hidden_size": 4096, "intermediate_size": 22016, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "vocab_size": 151_936, "max_position_embeddings": 32768,
-    },
-    "gemma": {
-        "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16,
-        "num_key_value_heads": 16, "vocab_size": 256_000, "max_position_embeddings": 8192,
-    },
-    "gemma2": {
-        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "vocab_size": 256_000, "max_position_embeddings": 8192,
-    },
-    "gemma3_text": {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26},
-    "llama4_text": {
-        "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_hidden_layers": 48,
-        "num_attention_heads": 40, "num_key_value_heads": 8, "vocab_size": 202_048, "num_local_experts": 16,
-        "max_position_embeddings": 131_072,
-    },
-}  # fmt: skip
-"""Sizes that a language model inside a multimodal config may leave out: there transformers writes only what differs
-from its own defaults (configuration_llama.py and so on)."""

@@ -40,7 +40,7 @@ NUMBERS = list_names(
     """
     initializer_* init_* *_init_std *_init rescale_prenorm_residual *norm_eps *norm_epsilon *layernorm_epsilon
     *layer_norm_epsilon layer_norm_eps ln_eps norm_eps rms_norm_eps* eps time_step_* mamba_hidden_act mamba_dt_*
-    residual_in_fp32 use_conv_bias mamba_conv_bias rope* rotary* partial_rotary_factor
+    residual_in_fp32 rope* rotary* partial_rotary_factor
     original_max_position_embeddings use_rotary* max_rope* no_rope_layers no_rope_layer_interval yarn*
     mrope_section* swa_rope_theta *rope_theta alibi_bias_max norm_topk_prob *scaling_factor scoring_func
     score_function topk_method moe_router_* router_* *aux_loss* seq_aux output_router_logits *z_loss* aux_loss_alpha
@@ -51,13 +51,14 @@ NUMBERS = list_names(
     layernorm_* logits_soft_cap attn_logit_softcapping swiglu_limit clip_qkv attn_config.clip_qkv attn_config.*
     ffn_config.* cla_* residual_scale attention_dropout attn_pdrop attn_dropout* embd_pdrop emb_pdrop
     embedding_dropout embed_dropout classifier_dropout attention_probs_dropout_prob hidden_dropout_prob layerdrop
-    seq_aux* interleaved apply_residual_connection_post_layernorm postnorm do_layer_norm_before
-    _remove_final_layer_norm post_layer_norm layer_norm_elementwise_affine rmsnorm norm_type layernorm_type
+    seq_aux* interleaved apply_residual_connection_post_layernorm postnorm
+    post_layer_norm layer_norm_elementwise_affine rmsnorm norm_type layernorm_type
     normalization_function mlp_type layer_norm_type weight_tying original_rope clip_softmax use_qk_norm_per_layer
     qk_norm_type expand mamba_expand moe_shared_expert_overlap ignore_index use_unified_vision_chunk
     language_model_only output_gate_type mlp_only_layers use_routing_bias use_qk_norm qkv_bias use_mrope
     initial_context_length video_placeholder image_placeholder moe_use_* n_ctx parallel_attn_mlp_res attention_scale
-    embedding_fraction hidden_act_param mtp_loss*
+    embedding_fraction hidden_act_param mtp_loss* use_parallel_residual layer_rope_theta expert_selection_fn
+    attention_value_scale mup_enabled route_scale routed_scaling* embedding_initializer_range enable_moe_fp32_combine
     """
 )
 """Constants of formulas, and dropout inside attention kernels: they change values, not times."""
@@ -93,6 +94,11 @@ UNMODELLED = {
     "index_*": Unmodelled("layers that share an indexer"),
     "mtp_use_dedicated_embeddings": Unmodelled("embeddings of multi-token prediction"),
     "attention_bias": Unmodelled("biases of attention in this type"),
+    "mlp_bias": Unmodelled("biases of the feed-forward block in this type"),
+    "projectors_bias": Unmodelled("biases of projections in this type"),
+    **{key: Unmodelled("convolutions without a bias", (None, True)) for key in ("mamba_conv_bias", "use_conv_bias")},
+    "_remove_final_layer_norm": Unmodelled("a model without a last norm"),
+    "do_layer_norm_before": Unmodelled("a model without a last norm", (None, True)),
     "use_sliding_window": Unmodelled("windows in this type"),
     "use_bias": Unmodelled("biases of Mamba's projections"),
     "add_cross_attention": Unmodelled("cross attention"),

@@ -55,6 +55,15 @@ def _repeat_pattern(config: Config, layers: int) -> str:
     return "".join(letters[index % len(letters)] for index in range(layers))
 
 
+def read_window_after_first(config: Config) -> Table:
+    """Read windows where one layer in four, the first of them, has none."""
+    window = count_of(config, ("sliding_window",), otherwise=0)
+    letters = "".join("w" if index % 4 else "*" for index in range(layers_of(config)))
+    if "layer_types" in config:
+        letters = read_words(config, "layer_types", ATTENTIONS)
+    return describe_mixers(letters, window) if window else {}
+
+
 def read_gpt_neo_layers(config: Config) -> Table:
     """Read GPT-Neo's layers, which take turns: all tokens, the last ones."""
     layers = layers_of(config)

@@ -1,5 +1,7 @@
 """The parts of a Hugging Face config that families of models share, each as fields of a model table."""
 
+from collections.abc import Callable
+
 from charllm.errors import SpecError
 from charllm.spec.readers.huggingface.layers import read_sparse_layers
 from charllm.spec.readers.huggingface.values import (
@@ -15,7 +17,12 @@ from charllm.spec.readers.huggingface.values import (
     same_count_of,
     text_of,
 )
-from charllm.spec.readers.values import MAX_ENTRIES, read_choice, read_table, shown
+from charllm.spec.readers.values import (
+    MAX_ENTRIES,
+    read_choice,
+    read_table,
+    shown,
+)
 
 EXPERTS = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
 TOPK = ("num_experts_per_tok", "experts_per_token", "moe_k", "moe_top_k", "moe_topk", "num_experts_per_token")
@@ -34,6 +41,8 @@ BLOCKS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attenti
 
 def read_biases(config: Config) -> Table:
     """Read biases that reach the output projection of the attention, or the feed-forward block too."""
+    if flag_of(config, "mlp_bias", False) and count_of(config, EXPERTS, otherwise=0):
+        raise SpecError("model.mlp_bias", True, "false: biases beside experts without any are not modelled")
     attention, mlp = flag_of(config, "attention_bias", False), flag_of(config, "mlp_bias", False)
     return {"bias": BIASES[attention, mlp]}
 
@@ -62,6 +71,8 @@ def read_stated_bias(config: Config) -> Table:
 
 def read_no_bias(config: Config) -> Table:
     """Read biases of all linear layers, absent unless switched on."""
+    if flag_of(config, "use_bias", False) and count_of(config, EXPERTS, otherwise=0):
+        raise SpecError("model.use_bias", True, "false: biases beside experts without any are not modelled")
     return {
         "bias": "all" if flag_of(config, "use_bias", False) else _named_bias(flag_of(config, "use_qkv_bias", False))
     }
@@ -128,6 +139,8 @@ def read_latent_attention(config: Config) -> Table:
         **table,
         "index_heads": count_of(config, ("index_n_heads",)),
         "index_head_dim": count_of(config, ("index_head_dim",)),
+        # Scale and shift of its keys' norm.
+        "layer_vectors": 2 * count_of(config, ("index_head_dim",)),
         "index_topk": count_of(config, ("index_topk",)),
     }
 
@@ -157,11 +170,12 @@ def read_hybrid(config: Config) -> Table:
         for key in (*EXPERTS, *TOPK, *EXPERT_FFN, *SHARED, *SHARED_FFN, "n_group", "topk_group"):
             config.get(key)
         return table
-    shared = count_of(config, SHARED, otherwise=1, high=MAX_ENTRIES)
+    # All shared experts are one of the width stated.
+    count_of(config, SHARED, otherwise=1, high=MAX_ENTRIES)
     width = count_of(config, ("moe_shared_expert_intermediate_size",), otherwise=0)
     latent = count_of(config, ("moe_latent_size",), otherwise=0)
     experts = {key: value for key, value in read_experts(config).items() if key != "dense_layers"}
-    return {**table, **experts, "shared_ffn": shared * width, "expert_latent": latent}
+    return {**table, **experts, "shared_ffn": width, "expert_latent": latent}
 
 
 def _pattern(config: Config, text: str, *lists: str) -> str:
@@ -177,6 +191,36 @@ def _pattern(config: Config, text: str, *lists: str) -> str:
     if not isinstance(listed, list):
         raise SpecError(f"model.{words}", shown(listed), "a list of words, one for each layer")
     return "".join(read_choice(f"model.{words}", word, BLOCKS) for word in listed)
+
+
+def vectors(field: str, size: tuple[str, ...], times: int = 1) -> Callable[[Config], Table]:
+    """Make a reader that counts weights in vectors: a bias of the head, of the router, of attention's output."""
+
+    def read(config: Config) -> Table:
+        return {field: times * count_of(config, size, otherwise=0)}
+
+    return read
+
+
+def read_shared_gate(config: Config) -> Table:
+    """Count the vector that weighs the shared experts of a token."""
+    return {"sparse_vectors": count_of(config, HIDDEN)} if count_of(config, EXPERTS, otherwise=0) else {}
+
+
+def read_qkv_switch(config: Config) -> Table:
+    """Read biases of queries, keys and values that are there unless switched off."""
+    return {"bias": _named_bias(flag_of(config, "qkv_bias", True))}
+
+
+def read_japanese_neox(config: Config) -> Table:
+    """Read GPT-NeoX Japanese: one bias, after the attention of its last layer."""
+    hidden = count_of(config, HIDDEN)
+    return {"ffn": count_of(config, ("intermediate_multiple_size",), otherwise=4) * hidden, "end_vectors": hidden}
+
+
+def read_post_norms(config: Config) -> Table:
+    """Read norms after each block beside those before it."""
+    return {"norms_per_layer": 4 if flag_of(config, "use_post_norm", False) else 2}
 
 
 def read_qk_norm(config: Config) -> Table:
@@ -209,12 +253,13 @@ def read_mpt(config: Config) -> Table:
     heads = count_of(config, HEADS)
     multi_query = attention.get("attn_type") == "multiquery_attention"
     learned = "learned" if flag_of(config, "learned_pos_emb", True) else "none"
+    if not flag_of(config, "no_bias", True):
+        raise SpecError("model.no_bias", False, "true: transformers builds no biases, LLM Foundry does")
     return {
         "ffn": count_of(config, ("expansion_ratio",), otherwise=4, high=MAX_ENTRIES) * count_of(config, HIDDEN),
         "kv_heads": 1 if multi_query else count_of(attention, ("kv_n_heads",), otherwise=heads),
         "qk_norm": flag_of(attention, "qk_ln", False),
         "position": "alibi" if flag_of(attention, "alibi", True) else learned,
-        "bias": "none" if flag_of(config, "no_bias", True) else "all",
     }
 
 
@@ -244,10 +289,14 @@ def read_opt(config: Config) -> Table:
 
 def read_stablelm(config: Config) -> Table:
     """Read StableLM's switches."""
+    normed, heads = flag_of(config, "qk_layernorm", False), count_of(config, HEADS)
+    width = count_of(config, HIDDEN) // max(1, heads)
     return {
         "bias": "qkv" if flag_of(config, "use_qkv_bias", False) else "none",
         "norms_per_layer": 1 if flag_of(config, "use_parallel_residual", False) else 2,
-        "qk_norm": flag_of(config, "qk_layernorm", False),
+        "qk_norm": normed,
+        # Of each head its own, without a shift.
+        "layer_vectors": normed * (heads + count_of(config, KV_HEADS, otherwise=heads)) * width,
     }
 
 

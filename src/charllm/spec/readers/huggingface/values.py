@@ -14,9 +14,9 @@ LONGEST_SEQUENCE = 8192
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HIDDEN = ("hidden_size", "n_embd", "n_embed", "d_model")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dff")
 VOCAB = ("vocab_size", "padded_vocab_size")
 HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length", "n_ctx")

@@ -284,7 +284,7 @@ def test_frameworks_are_found_by_words_else_megatron(text: str, profile: str) ->
 
 
 def test_the_catalog_has_few_profiles_and_releases_are_valid_overrides() -> None:
-    assert len(entries("frameworks")) <= 17
+    assert len(entries("frameworks")) <= 18
     for name, table in spellings()["releases"].items():
         built = resolve_run({"model": "gpt2", "cluster": "h200x1", "framework": {"name": name, **table}}).framework
         assert isinstance(built, Framework)
@@ -437,3 +437,48 @@ def test_a_machine_of_the_catalog_that_a_row_names_is_taken_whole(
 ) -> None:
     cluster = run(**changes).cluster
     assert (cluster.node.name, cluster.fabric.name, cluster.cooling.kind) == (node, fabric, cooling)
+
+
+@pytest.mark.parametrize(
+    ("framework", "release"),
+    [
+        ("HF Trainer + DeepSpeed ZeRO-2", "deepspeed-hf"),
+        ("LLaMA-Factory (ZeRO-3)", "deepspeed-hf"),
+        ("transformers + accelerate FSDP", "fsdp-hf"),
+        ("TRL SFTTrainer", "pytorch-hf"),
+        ("GPT-NeoX + DeepSpeed", "megatron-deepspeed-bf16"),
+        ("ms-swift (megatron backend)", "megatron"),
+        ("Primus (torchtitan)", "torchtitan"),
+        ("Megatron-DeepSpeed (Hugging Face BLOOM)", "megatron-deepspeed"),
+        ("nanotron v0.5 (Hugging Face)", "nanotron"),
+    ],
+)
+def test_software_of_users_is_read_by_what_it_is_built_on(framework: str, release: str) -> None:
+    assert read_release({"framework": framework, "source": ""}) == release
+
+
+def test_a_sharding_stage_may_stand_in_the_framework_column() -> None:
+    stages = {text: run(framework=text, tp="1", pp="1", ep="", dp="64", model="Llama 3.1 8B").parallelism.zero
+              for text in ("DeepSpeed ZeRO-2 (HF)", "DeepSpeed ZeRO stage 1 (HF)", "DeepSpeed (HF)")}  # fmt: skip
+    assert list(stages.values()) == [2, 1, 3]
+
+
+def test_a_release_of_rocm_decides_how_fast_its_products_are() -> None:
+    for name in ("Megatron-DeepSpeed", "torchtitan"):
+        for rocm, rate in (("5.2", 0.83), ("6.2", 1.0)):
+            changes = {"gpu": "MI250X", "framework": f"{name}, ROCm {rocm}", "tp": "1", "pp": "1", "ep": "", "dp": "64"}
+            assert run(**changes, model="Llama 3.1 8B").framework.library_fraction == rate
+
+
+@pytest.mark.parametrize(
+    ("source", "tuning"),
+    [("NVIDIA/NeMo docs", "tuned"), ("oellm runs on JUPITER", "usual"), ("somebody/their-repository", "not stated")],
+)
+def test_runs_of_unknown_origin_do_not_say_how_they_are_set_up(source: str, tuning: str) -> None:
+    assert run(source=source).framework.tuning == tuning
+
+
+@pytest.mark.parametrize(("dispatcher", "sorts"), [("alltoall", False), ("deepep", True), ("hybridep", True)])
+def test_under_torchtitan_deepep_sorts_tokens_itself(dispatcher: str, sorts: bool) -> None:
+    framework = run(framework="torchtitan", dispatcher=dispatcher).framework
+    assert (framework.dispatcher, framework.fused_permute) == (dispatcher, sorts)

@@ -4,7 +4,9 @@ import pytest
 
 from charllm.catalog.tables import entries
 from charllm.evaluate.published import Row
+from charllm.evaluate.scores import describe_scores
 from charllm.evaluate.time import measured_step_s, predict_rows, resolve_row
+from charllm.result.uncertainty import intervals
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
 from charllm.workload.step import build_step
@@ -193,3 +195,15 @@ def test_every_row_has_a_class() -> None:
     assert [resolve_row(row).scored_as for row in ROWS] == ["dense", "moe", "dense"]
     lora = changed(PIPELINE, model="Llama2-70B LoRA", vocab="32000", seq="4096")
     assert resolve_row(lora).scored_as == "lora"
+
+
+def test_a_prediction_has_the_interval_that_its_run_has() -> None:
+    (known, unknown), _ = predict_rows([changed(source="NVIDIA/NeMo"), changed(source="own")])
+    found = intervals(predict(resolve_row(changed(source="NVIDIA/NeMo"))).result)["step_time_s"]
+    assert known.score is not None
+    assert unknown.score is not None
+    assert known.score.interval_s == pytest.approx((found["low"], found["high"]), rel=0.01)
+    assert (known.score.host, unknown.score.host) == ("tuned", "not stated")
+    narrow, wide = known.score.interval_s or (0.0, 0.0), unknown.score.interval_s or (0.0, 0.0)
+    assert wide[0] <= narrow[0] < narrow[1] < wide[1]
+    assert describe_scores([known.score])["covered_fraction"] in (0.0, 1.0)

@@ -6,13 +6,11 @@ request is wrong, 3 the batch does not fit in memory; the largest batch and leng
 """
 
 import argparse
-import sys
 
 from charllm.cli.flags import add_flags, given
-from charllm.cli.output import add_format_flags, add_full_flag, show
+from charllm.cli.output import add_format_flags, add_full_flag, print_result
 from charllm.cli.spec_flags import add_spec_flags, request_from
 from charllm.errors import DoesNotFit
-from charllm.report.tables import to_csv
 from charllm.simulate.generation_settings import GenerateSettings
 from charllm.spec.flags import read_keywords
 
@@ -38,13 +36,5 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = read_keywords(GenerateSettings, given(arguments, GenerateSettings))
     result = run_generation(request_from(arguments), settings).result
-    if arguments.json:
-        print(result.to_json())
-    elif arguments.csv:
-        print(to_csv(result.gpus))
-    else:
-        show(render_generation(result, full=arguments.full))
-    sys.stdout.flush()
-    for warning in result.warnings:
-        print(f"charllm: {warning}", file=sys.stderr)
+    print_result(arguments, result, lambda: render_generation(result, full=arguments.full), result.warnings)
     return 0 if result.metrics.fits or settings.ignore_memory else DoesNotFit.exit_code

@@ -4,11 +4,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from charllm.report.colour import paint
 from charllm.report.tables import to_csv
+from charllm.result.result import RunResult
+
+LONGEST_WARNING = 400
+"""Characters."""
 
 
 def add_format_flags(parser: argparse.ArgumentParser, *, table: str = "") -> None:
@@ -47,3 +52,23 @@ def print_as(
         print(to_csv(rows()))
     else:
         show(render())
+
+
+def cut(*warnings: str) -> list[str]:
+    """Shorten warnings to what a terminal shows in a few lines."""
+    return [shorten(warning, LONGEST_WARNING, placeholder=" ...") for warning in warnings]
+
+
+def print_result(
+    arguments: argparse.Namespace, result: RunResult, render: Callable[[], str], warnings: Iterable[str]
+) -> None:
+    """Print a run in the format that was asked for, then warnings to stderr."""
+    if arguments.json:
+        print(result.to_json())
+    elif arguments.csv:
+        print(to_csv(result.gpus))
+    else:
+        show(render())
+    sys.stdout.flush()
+    for warning in warnings:
+        print(f"charllm: {warning}", file=sys.stderr)

@@ -6,12 +6,10 @@ answer has seconds, energy, power and temperature of each phase, and the power r
 """
 
 import argparse
-import sys
 
 from charllm.cli.flags import add_flags, given
-from charllm.cli.output import add_format_flags, show
+from charllm.cli.output import add_format_flags, print_result, show
 from charllm.cli.spec_flags import add_spec_flags, request_from
-from charllm.report.tables import to_csv
 from charllm.simulate.rl_settings import RlSettings
 from charllm.spec.flags import read_keywords
 
@@ -31,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
-    from charllm.api.rl import compare_splits, describe_rl
+    from charllm.api.rl import compare_splits
     from charllm.report.phases import render_rl, render_splits
     from charllm.simulate.rl import predict_rl
+    from charllm.simulate.rl_step import describe_rl
 
     settings, request = read_keywords(RlSettings, given(arguments, RlSettings)), request_from(arguments)
     if settings.splits:
@@ -42,13 +41,5 @@ def run(arguments: argparse.Namespace) -> int:
     result = predict_rl(describe_rl(request, settings))
     if settings.out is not None:
         result.save(settings.out)
-    if arguments.json:
-        print(result.to_json())
-    elif arguments.csv:
-        print(to_csv(result.gpus))
-    else:
-        show(render_rl(result))
-    sys.stdout.flush()
-    for warning in result.warnings:
-        print(f"charllm: {warning}", file=sys.stderr)
+    print_result(arguments, result, lambda: render_rl(result), result.warnings)
     return 0

@@ -9,10 +9,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from charllm.cli.output import add_full_flag, show
+from charllm.cli.output import add_full_flag, cut, print_result, show
 from charllm.cli.plots import add_plot_flags, draw_stored, wants_plots
 from charllm.errors import SpecError
 
@@ -70,21 +69,13 @@ def _print_study(study: StudyResult, arguments: argparse.Namespace) -> None:
 
 def _print_run(result: RunResult, arguments: argparse.Namespace) -> None:
     from charllm.report.character import with_character
-    from charllm.report.tables import to_csv
     from charllm.result.answers import notable_warnings
-    from charllm.result.result import to_json
     from charllm.stored import read_character
 
     found = read_character(arguments.path) if result.origin == "measured" and not arguments.csv else None
-    if arguments.json:
-        print(to_json(result if found is None else with_character(result, found.as_table())))
-    elif arguments.csv:
-        print(to_csv(result.gpus))
-    else:
-        show("\n\n".join(_parts(result, found, arguments)))
-    sys.stdout.flush()
-    for warning in notable_warnings(result):
-        print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
+    whole = result if found is None else with_character(result, found.as_table())
+    warnings = cut(*notable_warnings(result))
+    print_result(arguments, whole, lambda: "\n\n".join(_parts(result, found, arguments)), warnings)
 
 
 def _parts(result: RunResult, found: Character | None, arguments: argparse.Namespace) -> list[str]:

@@ -5,15 +5,12 @@ given as --set FIELD=VALUE. Exit codes: 0 done, 2 the request is wrong, 3 the ru
 """
 
 import argparse
-import sys
-from textwrap import shorten
 
 from charllm.cli.flags import add_flags, given
-from charllm.cli.output import add_format_flags, add_full_flag, print_as, show
+from charllm.cli.output import add_format_flags, add_full_flag, cut, print_as, print_result
 from charllm.cli.plots import add_plot_flags, draw_simulation, wants_plots
 from charllm.cli.spec_flags import add_spec_flags, keywords_from, request_from
 from charllm.errors import DoesNotFit
-from charllm.report.tables import to_csv
 from charllm.simulate.settings import SimulateSettings
 from charllm.spec.flags import read_keywords
 
@@ -53,22 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
     settings = read_keywords(SimulateSettings, given(arguments, SimulateSettings))
     _spec, found, messages = run_simulation(request_from(arguments), settings)
     result = found.result
-    if arguments.json:
-        print(result.to_json())
-    elif arguments.csv:
-        print(to_csv(result.gpus))
-    else:
+
+    def render() -> str:
         if wants_plots(arguments):
-            show(f"{render_answer(result)}\n\n{draw_simulation(arguments, found)}")
-        else:
-            show(render_run(result, full=arguments.full))
-    sys.stdout.flush()
+            return f"{render_answer(result)}\n\n{draw_simulation(arguments, found)}"
+        return render_run(result, full=arguments.full)
+
     known = [text for text in result.warnings if text != ONLY_MEMORY]
-    for warning in (*messages, *known):
-        print(f"charllm: {shorten(warning, 400, placeholder=' ...')}", file=sys.stderr)
-    if not result.metrics.fits and not settings.ignore_memory:
-        return DoesNotFit.exit_code
-    return 0
+    print_result(arguments, result, render, cut(*messages, *known))
+    return 0 if result.metrics.fits or settings.ignore_memory else DoesNotFit.exit_code
 
 
 def _explain(arguments: argparse.Namespace) -> int:

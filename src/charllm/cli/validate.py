@@ -10,8 +10,8 @@ sources are corrected for a stated reason; --doubtful scores doubtful rows separ
 
 `nccl FILE --cluster NAME|FILE.toml` reads a folder or table of `charllm bench nccl`, and predicts every collective.
 
-`generation` predicts published prefill, decode and power of engines, with nothing
-fitted on them; it reads no file.
+`generation` predicts published prefill, decode and power of engines, `rl` published steps of reinforcement learning and
+their phases, with nothing fitted on them; they read no file.
 
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
@@ -37,7 +37,12 @@ from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_differences import render_differences, score_all_differences
-from charllm.cli.validate_generation import render_generation_rows, score_generation_rows
+from charllm.cli.validate_generation import (
+    render_generation_rows,
+    render_rl_rows,
+    score_generation_rows,
+    score_rl_rows,
+)
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.report.tables import render_table, wrap_all
@@ -53,6 +58,7 @@ EXAMPLES = (
     "charllm validate all --quick",
     "charllm validate differences",
     "charllm validate generation",
+    "charllm validate rl",
     "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
@@ -67,7 +73,8 @@ class Scoring(NamedTuple):
 
     score: Callable[[argparse.Namespace], dict[str, Any]]
     render: Callable[[dict[str, Any]], str]
-    needs_gpu: bool
+    needs: tuple[str, ...] = ()
+    """What must be given: FILE, --gpu."""
     rows: str = "predictions"
     """Key of its list of rows, one for each measurement."""
     drawn: tuple[str, str, str] | None = None
@@ -105,9 +112,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Score and print."""
     scoring = SCORINGS[arguments.what]
-    if scoring.needs_gpu and not arguments.gpu:
+    if "--gpu" in scoring.needs and not arguments.gpu:
         raise SpecError("--gpu", arguments.gpu, "a name from `charllm catalog gpus`, such as h200")
-    if arguments.file is None and arguments.what not in ("results", "known", "all", "differences", "generation"):
+    if "FILE" in scoring.needs and arguments.file is None:
         raise SpecError("FILE", None, "a CSV file of measurements")
     table = scoring.score(arguments)
     print_as(arguments, table, lambda: _render(scoring, table, arguments.plots), lambda: table[scoring.rows])
@@ -179,13 +186,13 @@ def _as_table(
 ) -> dict[str, Any]:
     from charllm.evaluate.corrections import corrections
     from charllm.evaluate.memory import summarise
-    from charllm.evaluate.scores import baseline_errors, describe_by, describe_errors, order_pairs
+    from charllm.evaluate.scores import baseline_errors, describe_by, describe_errors, describe_scores, order_pairs
 
     scores = [prediction.score for prediction in predictions if prediction.score is not None]
     ordered, pairs = order_pairs(scores)
     return {
         "rows": rows,
-        **describe_errors([score.error_fraction for score in scores]),
+        **describe_scores(scores),
         "skipped": [row._asdict() for row in skipped],
         "predicted_oom": sum(not prediction.fits for prediction in predictions),
         "by_source": describe_by(scores, lambda score: score.source),
@@ -225,12 +232,14 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "predicted": prediction.predicted_s,
         "measured": score.measured_s if score else None,
         "error_fraction": score.error_fraction if score else None,
+        "interval": score.interval_s if score else None,
+        "host": score.host if score else None,
         "fits": prediction.fits,
     }
 
 
 def _render_results(table: dict[str, Any]) -> str:
-    columns = ["", "rows", "median |error|", "90th percentile", "mean error"]
+    columns = ["", "rows", "median |error|", "90th percentile", "mean error", "in their 90 % interval"]
     groups = {
         "all": table,
         **table["by_class"],
@@ -240,7 +249,9 @@ def _render_results(table: dict[str, Any]) -> str:
         "baseline: constant FLOP/s": table["baseline"],
         **({"doubtful (not in the above)": table["doubtful"]} if "doubtful" in table else {}),
     }
-    cells = [[name, *_cells(group)] for name, group in groups.items()]
+    inside = {name: group.get("covered_fraction") for name, group in groups.items()}
+    cells = [[name, *_cells(group), "-" if inside[name] is None else format_percent(inside[name], 0)]
+             for name, group in groups.items()]  # fmt: skip
     parts = [render_table("Step time, predicted against published", columns, cells)]
     if table["pairs"]:
         share = 100 * table["pair_order_fraction"]
@@ -321,13 +332,14 @@ def _render_ops(table: dict[str, Any]) -> str:
 
 
 SCORINGS = {
-    "results": Scoring(_score_results, _render_results, needs_gpu=False, drawn=("id", "predicted", "measured")),
-    "ops": Scoring(_score_ops, _render_ops, needs_gpu=True),
-    "heat": Scoring(_score_heat, _render_heat, needs_gpu=True, rows="gpus"),
-    "nccl": Scoring(score_network, render_network, needs_gpu=False),
-    "all": Scoring(score_everything, render_everything, needs_gpu=False, rows="scores"),
-    "differences": Scoring(score_all_differences, render_differences, needs_gpu=False, rows="pairs"),
-    "generation": Scoring(score_generation_rows, render_generation_rows, needs_gpu=False),
-    "known": Scoring(score_known, render_known, needs_gpu=False, drawn=("name", "predicted_s", "measured_s")),
+    "results": Scoring(_score_results, _render_results, drawn=("id", "predicted", "measured")),
+    "ops": Scoring(_score_ops, _render_ops, ("FILE", "--gpu")),
+    "heat": Scoring(_score_heat, _render_heat, ("FILE", "--gpu"), rows="gpus"),
+    "nccl": Scoring(score_network, render_network, ("FILE",)),
+    "all": Scoring(score_everything, render_everything, rows="scores"),
+    "differences": Scoring(score_all_differences, render_differences, rows="pairs"),
+    "generation": Scoring(score_generation_rows, render_generation_rows),
+    "rl": Scoring(score_rl_rows, render_rl_rows),
+    "known": Scoring(score_known, render_known, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

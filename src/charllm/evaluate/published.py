@@ -14,6 +14,7 @@ from charllm.evaluate.machine_columns import read_cluster, read_gpu
 from charllm.evaluate.model_columns import drops_tokens, model_value, read_model
 from charllm.evaluate.software_columns import (
     find_recipe,
+    find_stage,
     is_composed,
     read_choice,
     read_dispatcher,
@@ -115,7 +116,8 @@ def _parallelism(
         table["vpp"] = vpp if table.get("pp", 1) > 1 else 1
     if table.get("tp", 1) > 1 and row.get("sp", ""):
         table["sp"] = row["sp"].lower().startswith(("yes", "true", "on"))
-    table.update(read_sharding(row.get("fsdp_or_zero", ""), read_whole(row, "gpus_per_node") or 8, table.get("cp", 1)))
+    sharding = row.get("fsdp_or_zero", "").strip() or find_stage(row.get("framework", ""))
+    table.update(read_sharding(sharding, read_whole(row, "gpus_per_node") or 8, table.get("cp", 1)))
     table.update(_layer_split(row, release, framework, int(model_value(model, "layers")), table, training))
     if overlap:
         sparse = release_value(release, "default_sparse_overlap") if experts else ()

@@ -26,7 +26,9 @@ class TimeScore(NamedTuple):
     flop_per_gpu: float
     """Model FLOPs of a step on one GPU."""
     host: str = "tuned"
-    """tuned, or untuned: as users run it, or on a host that is not tuned."""
+    """tuned; untuned: as users run it, or on a host that is not tuned; or not stated."""
+    interval_s: tuple[float, float] | None = None
+    """Where nine in ten measured times should lie."""
 
     @property
     def error_fraction(self) -> float:
@@ -61,10 +63,19 @@ def describe_errors(errors: Sequence[float]) -> dict[str, Any]:
 
 def describe_by(scores: Iterable[TimeScore], key: Callable[[TimeScore], str]) -> dict[str, dict[str, Any]]:
     """Return the statistics of each group of scores."""
-    groups: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[TimeScore]] = defaultdict(list)
     for score in scores:
-        groups[key(score)].append(score.error_fraction)
-    return {name: describe_errors(groups[name]) for name in sorted(groups)}
+        groups[key(score)].append(score)
+    return {name: describe_scores(groups[name]) for name in sorted(groups)}
+
+
+def describe_scores(scores: Sequence[TimeScore]) -> dict[str, Any]:
+    """Return the statistics of scores, and the share of those with an interval that lie in it."""
+    inside = [
+        low <= score.measured_s <= high for score in scores if score.interval_s for low, high in [score.interval_s]
+    ]
+    errors = describe_errors([score.error_fraction for score in scores])
+    return {**errors, "covered_fraction": statistics.fmean(inside) if inside else None}
 
 
 def order_pairs(scores: Iterable[TimeScore]) -> tuple[float | None, int]:

@@ -31,6 +31,10 @@ is predicted at this rate; other tables of a B200 read 0.6. Derived: layers of 1
 and backward with recomputation (spyysalo/lumi-llm-scaling, ROCm 5.2), given the rate of an MI250 in later libraries."""
 
 
+SLOW_ROCM = (5, 4)
+"""The first release of ROCm whose rocBLAS reaches the best rates of CDNA 2."""
+
+
 def read_release(row: Row) -> str:
     """Return the profile or release that the framework column names; `megatron` where no word is known."""
     text = row.get("framework", "").strip()
@@ -66,9 +70,10 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     """Return the framework of a row: its release, what the recipe sets, and what the row says of its execution."""
     source = row.get("source", "")
     table = {**release_table(release), **(find_pattern("environments", source) or {})}
-    table["tuning"] = "usual" if find_pattern("users", source) else "tuned"
+    if tuning := "usual" if find_pattern("users", source) else find_pattern("vendors", source):
+        table["tuning"] = tuning
     asked, chosen = spell(f"{release} {gpu}"), spellings()["dispatchers"].items()
-    if any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["slow_libraries"]["patterns"]):
+    if _has_slow_libraries(row.get("framework", ""), asked, gpu):
         table["library_fraction"] = next(rate for name, rate in SLOW_LIBRARY_FRACTIONS.items() if gpu.startswith(name))
     table.update(next(({"dispatcher": name} for pattern, name in chosen if fnmatchcase(asked, spell(pattern))), {}))
     if "dispatcher" in recipe:
@@ -83,6 +88,9 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     # A column that holds for the last step of a ladder may not hold for the others.
     if "dispatcher" not in ladder and (dispatcher := read_dispatcher(row)):
         table["dispatcher"] = dispatcher
+    if release.startswith("torchtitan") and table.get("dispatcher") in ("deepep", "hybridep"):
+        # DeepEP's kernels sort tokens by expert, too.
+        table["fused_permute"] = True
     captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe) or _recipe_graphs(row)
     if captured is None and sparse and "graphs" in recipe:
         # A row that speaks of experts' exchange, but not of graphs, has none.
@@ -94,6 +102,13 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     if sparse and "fused_graphs" in recipe and table.get("graphs") == recipe["fused_graphs"]:
         table["fused_experts"] = True
     return table
+
+
+def _has_slow_libraries(framework: str, asked: str, gpu: str) -> bool:
+    """Tell whether GEMMs run below a GPU's best: by the release of ROCm that a text names, else by what is known."""
+    if gpu.startswith("mi2") and (rocm := re.search(r"rocm[ -]?(\d)\.(\d)", framework.lower())):
+        return (int(rocm[1]), int(rocm[2])) < SLOW_ROCM
+    return any(fnmatchcase(asked, spell(pattern)) for pattern in spellings()["slow_libraries"]["patterns"])
 
 
 def _said_graphs(overlap: str, recipe: Mapping[str, Any]) -> str | None:
@@ -204,6 +219,12 @@ def read_sharding(text: str, gpus_per_node: int, cp: int = 1) -> Table:
     if stage == 3 and (hpz or "zero++" in lowered):
         table["regather_size"] = int(hpz[1]) if hpz else gpus_per_node
     return table
+
+
+def find_stage(framework: str) -> str:
+    """Return the words of a framework column that name a ZeRO stage, where it does: ``DeepSpeed ZeRO-2``."""
+    found = re.search(r"zero[- ]?(?:stage)?[- ]?[0-3]\b", framework.lower())
+    return found[0] if found else ""
 
 
 def _zero_stage(text: str) -> int | None:

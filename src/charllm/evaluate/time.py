@@ -1,6 +1,7 @@
 """Predicted step time against published step time."""
 
 from collections.abc import Iterable
+from math import exp
 from typing import NamedTuple
 
 from charllm.catalog.resolve import resolve_run
@@ -9,10 +10,11 @@ from charllm.evaluate.corrections import corrected_s, source_of
 from charllm.evaluate.published import Row, global_batch, read_row
 from charllm.evaluate.scores import Skipped, TimeScore
 from charllm.result.memory_verdict import judge_memory
+from charllm.result.uncertainty import step_spread
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.steady import build_machine, simulate_to_steady
 from charllm.spec.framework import LEAST_RECOMPUTE
-from charllm.spec.grades import is_untuned
+from charllm.spec.grades import run_grade
 from charllm.spec.request import Table, merge
 from charllm.spec.run import RunSpec
 from charllm.spec.training import RECOMPUTES
@@ -127,7 +129,8 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
     if not measured_s:
         return Prediction(row["id"], predicted_s, fitting, None)
     measured_s = corrected_s(row["id"], measured_s, run)
-    gpu, source = run.cluster.gpu.name, source_of(row["id"])
+    gpu, source, grade = run.cluster.gpu.name, source_of(row["id"]), run_grade(run)
+    spread = step_spread(grade, [gpu], timed.breakdown_s)
     score = TimeScore(
         row["id"],
         source,
@@ -138,6 +141,7 @@ def _predict(row: Row, *, closed: bool) -> Prediction:
         measured_s,
         predicted_s,
         model_flop(run) / run.parallelism.world,
-        "untuned" if is_untuned(run) else "tuned",
+        "untuned" if grade == "usual" else grade,
+        (predicted_s * exp(-spread.below), predicted_s * exp(spread.above)),
     )
     return Prediction(row["id"], predicted_s, fitting, score)

@@ -17,7 +17,7 @@ hidden communication may come to light, and that the host may bind where it did 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -130,17 +130,21 @@ def step_scale(shares: Mapping[str, float], spreads: Mapping[str, float]) -> flo
 
 
 def _step_spread(result: "RunResult") -> Spread:
-    """Return the spread of step time, by what the step is spent on."""
-    spec, found = result.spec, errors()
-    known, grade = found["step_time"], stored_grade(spec)
-    shares = {"own": 1.0, **share_of(result.metrics["breakdown_s"] or {})}
+    spec = result.spec
+    return step_spread(stored_grade(spec), _gpu_names(spec["cluster"]), result.metrics["breakdown_s"] or {})
+
+
+def step_spread(grade: str, gpus: Sequence[str], breakdown_s: Mapping[str, float | None]) -> Spread:
+    """Return the spread of step time, by how a run is set up, on what, and where its seconds go."""
+    found = errors()
+    known, shares = found["step_time"], {"own": 1.0, **share_of(breakdown_s)}
     scale = step_scale(shares, known["spreads"])
     spread = _spread({name: scale * known[name] for name in ("low", "high")}, _tell_shares(shares, known))
     if grade != "tuned":
         usual = _spread(found["usual"], tell_usual())
         both = Spread(max(spread.below, usual.below), max(spread.above, usual.above), f"{spread.basis}; {usual.basis}")
         spread = usual if grade == "usual" else both
-    strange = [name for name in _gpu_names(spec["cluster"]) if name not in found["known_gpus"]]
+    strange = [name for name in gpus if name not in found["known_gpus"]]
     if strange:
         why = f"{found['unknown_gpu_factor']:g} times as wide: too few published runs on {', '.join(strange)}"
         return spread.wider(found["unknown_gpu_factor"], why)

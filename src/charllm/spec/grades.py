@@ -19,7 +19,11 @@ def grade_of(tuning: str, hosts: Iterable[tuple[str, float]]) -> str:
     return "usual" if untuned else tuning
 
 
+def run_grade(run: "RunSpec") -> str:
+    """Return how a run is set up: tuned, usual, or not stated."""
+    return grade_of(run.framework.tuning, ((node.host_grade, node.host_speed_fraction) for node in run.cluster.kinds))
+
+
 def is_untuned(run: "RunSpec") -> bool:
     """Tell whether a run's software or a host are stated to be as users have them."""
-    hosts = ((node.host_grade, node.host_speed_fraction) for node in run.cluster.kinds)
-    return grade_of(run.framework.tuning, hosts) == "usual"
+    return run_grade(run) == "usual"

@@ -46,8 +46,8 @@ class KernelShape(NamedTuple):
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
-    wgrad, a weight gradient; accumulated, one added to what is there in fp32; tiled, untuned. Grouped GEMM: uneven, rows
-    drawn from a Dirichlet distribution (2) over the groups. Norms and updates: waiting, PyTorch's own, held up by
+    wgrad, a weight gradient; accumulated, one added to what is there in fp32; tiled, untuned. Grouped GEMM: uneven,
+    rows drawn from a Dirichlet distribution (2) over the groups. Norms and updates: waiting, PyTorch's own, held up by
     latency."""
     rate: float = 1.0
     """GEMM: rate of the library over the GPU's best."""

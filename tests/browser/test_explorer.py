@@ -186,17 +186,37 @@ def test_an_invalid_combination_is_explained_at_its_setting_and_keeps_the_last_a
     assert field.get_attribute("aria-describedby") == "tp-note"
     assert fact(tab, "Step time") == before
     assert tab.locator(".sheet").evaluate("each => getComputedStyle(each).filter") == "grayscale(1)"
+    # The last valid result does not fill the screen any more.
+    assert tab.locator(".sheet").evaluate("each => each.getBoundingClientRect().height") < 400
     tab.screenshot(path=SCREENSHOTS / "explorer-invalid.png")
-    tab.get_by_role("button", name="auto: Tensor, tp").click()
+    assert violations(tab) == []
+    tab.get_by_role("button", name="Tensor, tp 4", exact=True).click()
     await_state(tab, "coupled")
     assert tab.locator("#tp-note").inner_text() == ""
-    assert field.input_value() == "1"
+    assert field.input_value() == "4"
+    assert tab.locator(".offers").inner_text() == ""
 
 
 def test_a_run_that_does_not_fit_says_so(tab: Page) -> None:
     explore(tab, "#explore?model=llama3-70b&cluster=h200x8&gbs=32")
     assert fact(tab, "Step time") == "does not fit"
     assert "does not fit" in tab.locator(".sheet .answer").inner_text()
+    # With what would fit as a button: full sharding, recomputation, states on the CPU.
+    tab.locator(".offers button").click()
+    expect(tab.locator(".strip div", has_text="Step time").locator("dd").first).to_have_text(re.compile(r"\d s$"))
+    assert float(tab.get_by_label("Offload states", exact=True).input_value()) > 0
+
+
+def test_a_machine_of_any_size_with_another_network_trains_adapters(tab: Page) -> None:
+    explore(tab)
+    tab.get_by_label("Machine", exact=True).fill("64xH100")
+    tab.keyboard.press("Enter")
+    expect(tab.locator("h1")).to_contain_text("on h100x64", timeout=30000)
+    tab.get_by_label("Network", exact=True).select_option("100g-per-node")
+    expect(tab.locator(".sheet .answer")).to_contain_text("1 x 100 Gb/s per node", timeout=30000)
+    tab.get_by_label("LoRA rank", exact=True).fill("16")
+    tab.wait_for_url("**lora=16**")
+    expect(tab.locator(".against")).to_contain_text("LoRA rank 0 → 16")
 
 
 def test_pinned_answers_stand_side_by_side_and_outlive_a_reload(tab: Page) -> None:
@@ -226,7 +246,8 @@ def test_pinned_answers_stand_side_by_side_and_outlive_a_reload(tab: Page) -> No
 
 EVERY = (
     "nodes=1&pp=1&vpp=1&cp=1&ep=1&dp=4&zero=1&sp=true&mbs=2&seq_length=4096&precision=fp16&recompute=selective"
-    "&schedule=1f1b&framework=nemo&overlap=tp,dp&power_cap=500&clock_cap=1800&inlet=30"
+    "&schedule=1f1b&framework=nemo&overlap=tp,dp&power_cap=500&clock_cap=1800&inlet=30&lora=8&network=none"
+    "&optimizer_offload=0.5&activation_offload=0.25"
 )
 """A value for every other setting."""
 
@@ -244,7 +265,8 @@ def test_the_copied_command_and_call_are_the_run_that_is_shown(tab: Page) -> Non
     expect(tab.get_by_text("The Python call is copied.")).to_be_visible()
     call = tab.evaluate("navigator.clipboard.readText()")
     result = eval(call, {"charllm": charllm})
-    assert keywords["set"] == {"cluster": {"nodes": 1}}
+    offloads = {"optimizer_offload_fraction": 0.5, "activation_offload_fraction": 0.25}
+    assert keywords["set"] == {"cluster": {"nodes": 1}, "training": offloads}
     assert charllm.simulate(**keywords).metrics.step_time_s == result.metrics.step_time_s
     assert f"{result.metrics.step_time_s:.2f} s" == shown
     assert result.spec["parallelism"]["overlap"] == ["tp", "dp"]
@@ -295,7 +317,7 @@ def test_the_keyboard_alone_picks_a_model_and_moves_a_setting(tab: Page) -> None
     await_state(tab, "coupled")
     tab.wait_for_url("**model=mixtral-8x7b**")
     reached: list[str] = []
-    for _ in range(75):
+    for _ in range(90):
         tab.keyboard.press("Tab")
         reached.append(tab.evaluate("document.activeElement.id || document.activeElement.textContent"))
     for needed in (

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from charllm.api.simulation import simulate
 from charllm.errors import SpecError
 from charllm.explorer import store
 from charllm.explorer.store import find_inside, is_stored, list_store
 from charllm.report.page.planned import PLAN_FILE
-from tests.explorer.runs import write_broken, write_store
+from tests.explorer.runs import SMALL, write_broken, write_store
 from tests.report.page.plans import plan_table
 
 
@@ -90,3 +91,11 @@ def test_plans_are_listed_by_their_best_strategy(tmp_path: Path) -> None:
         ("plan", "plan: tp 4 x pp 4 x dp 2, microbatch 1")
     ]
     assert {each["path"] for each in found["skipped"]} == {"half", "foreign"}
+
+
+def test_runs_with_one_title_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    for name, recompute in (("plain", "none"), ("full", "full")):
+        simulate(**SMALL, recompute=recompute, out=tmp_path / name)  # type: ignore[arg-type]
+    titles = {entry["path"]: entry["title"] for entry in list_store(tmp_path)["entries"]}
+    assert titles["plain"].endswith("tokens; recompute none")
+    assert titles["full"].endswith("tokens; recompute full")

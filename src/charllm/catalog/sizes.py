@@ -14,7 +14,8 @@ from charllm.spec.request import Table
 SIZED = re.compile(r"(?P<first>\d{1,7})-?x-?(?P<named>[a-z].*)|(?P<gpu>[a-z].*?)-?x(?P<last>\d{1,7})")
 NETWORK = re.compile(r"(?:([a-z]+)-)?(?:(\d{1,4})-?x-?)?(\d{1,5}(?:\.\d+)?)-?g(?:b|bps|bit)?(?:-per-(node|gpu))?")
 WORDS = {"infiniband": "ib", "ethernet": "roce"}
-NETWORKS = "8x400g, 400g-per-gpu, 100g-per-node, ib, roce, efa, none, or a name of `charllm catalog fabrics`"
+NETWORK_WORDS = ("8x400g", "400g-per-gpu", "100g-per-node", "ib", "roce", "efa", "none")
+NETWORKS = f"{', '.join(NETWORK_WORDS)}, or a name of `charllm catalog fabrics`"
 USUAL_GPUS = 8
 """GPUs of a node where a proposal needs a number."""
 

@@ -3,7 +3,7 @@
 import json
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from charllm.analysis.comment import with_changes, with_explanations
 from charllm.api.plan import run_plan
 from charllm.api.report import page_of
 from charllm.errors import CharllmError, SpecError
+from charllm.explorer.nearest import nearest_valid
 from charllm.explorer.request import keywords_of, resolve_words
 from charllm.explorer.workers import PROGRESS
 from charllm.plan.settings import PlanSettings
@@ -22,6 +23,7 @@ from charllm.report.page.run import run_page
 from charllm.report.page.view import RunView
 from charllm.report.web.html import pack
 from charllm.simulate.fast import predict_fast
+from charllm.simulate.misfit import nearest_change
 from charllm.simulate.predict import predict
 from charllm.simulate.work import TooLong
 from charllm.spec.flags import read_keywords
@@ -82,7 +84,8 @@ def _answer(job: Mapping[str, Any], waiting: Waiting) -> Answer:
         message = f"{error.field}: {error.asked} takes too long for the explorer. Expected {error.possible}."
         return _refuse(422, error.field, f"{message} Use `charllm simulate` on the command line.")
     except SpecError as error:
-        return _refuse(400, _hide_places(job, error.field), _hide_places(job, str(error)))
+        offers = nearest_valid(job["words"], error) if job["kind"] == "fast" else []
+        return _refuse(400, _hide_places(job, error.field), _hide_places(job, str(error)), offers)
     except CharllmError as error:
         return _refuse(422, "", _hide_places(job, str(error)))
     except MemoryError:
@@ -96,20 +99,23 @@ def _hide_places(job: Mapping[str, Any], text: str) -> str:
     return text
 
 
-def _refuse(status: int, field: str, message: str) -> Answer:
-    """Return the answer to a request that is not carried out."""
-    return Answer("error", {"status": status, "field": field, "message": message})
+def _refuse(status: int, field: str, message: str, offers: Sequence[Mapping[str, Any]] = ()) -> Answer:
+    """Return the answer to a request that is not carried out, with changes that would let it."""
+    return Answer("error", {"status": status, "field": field, "message": message, "offers": list(offers)})
 
 
 def _fast(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     waiting.check()
     begun_s = time.perf_counter()
-    result = predict_fast(resolve_words(job["words"]), longest_s=LONGEST_S)
+    run = resolve_words(job["words"])
+    result = predict_fast(run, longest_s=LONGEST_S)
+    remedy = None if result.metrics["fits"] else nearest_change(run)
     return {
         "metrics": dict(result.metrics),
         "spec": result.spec,
         "warnings": result.warnings,
         "fits": result.metrics["fits"],
+        "fits_with": remedy.flags if remedy else "",
         "elapsed_s": time.perf_counter() - begun_s,
     }
 

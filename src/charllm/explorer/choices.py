@@ -5,6 +5,7 @@ from typing import Any
 
 from charllm.api.keywords import FIELDS, SHORT
 from charllm.catalog.resolve import DEFAULT_FRAMEWORK, resolve_cluster, resolve_model
+from charllm.catalog.sizes import NETWORK_WORDS
 from charllm.catalog.tables import entries
 from charllm.explorer.answers import LONGEST_S
 from charllm.explorer.request import FIELDS as OWN_FIELDS
@@ -41,6 +42,7 @@ def list_choices() -> dict[str, Any]:
         "models": [_model(name) for name in entries("models")],
         "clusters": [_cluster(name) for name in (*entries("clusters"), *SIZES)],
         "frameworks": list(entries("frameworks")),
+        "networks": [*NETWORK_WORDS, *entries("fabrics")],
         "precisions": list(PRECISIONS),
         "recomputes": list(RECOMPUTES),
         "overlaps": list(OVERLAPS),

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from charllm.api.keywords import build_request
 from charllm.catalog.resolve import is_file, resolve_run
-from charllm.catalog.sizes import find_cluster
-from charllm.catalog.tables import entries, find_name
+from charllm.catalog.sizes import NETWORKS
+from charllm.catalog.tables import entries, find_model, find_name
 from charllm.errors import SpecError, Words, unknown_name
 from charllm.spec.run import RunSpec
 from charllm.units import KIB
@@ -15,14 +15,18 @@ from charllm.units import KIB
 MOST_BODY_BYTES = int(64 * KIB)
 LONGEST_TEXT, MOST_LISTED = 200, 64
 NAMES = {"model": "models", "cluster": "clusters", "framework": "frameworks"}
-"""Word whose value is a name: the kind of the catalog's entries. Files and tables are not taken."""
+"""Word whose value is a name, the kind of the catalog's entries. No files and no tables; machines of any size."""
 WORDS = (
     "model", "cluster", "framework", "tp", "pp", "vpp", "cp", "ep", "etp", "dp", "zero", "fsdp", "sp", "schedule",
     "overlap", "layers_per_stage", "seq_length", "gbs", "mbs", "precision", "recompute", "lora", "power_cap",
-    "clock_cap", "inlet", "nodes", "seed",
+    "clock_cap", "inlet", "nodes", "network", "optimizer_offload", "activation_offload", "seed",
 )  # fmt: skip
 """Keywords of `charllm.simulate` that a browser may send; none of them reads a file."""
-FIELDS = {"nodes": "cluster.nodes"}
+FIELDS = {
+    "nodes": "cluster.nodes",
+    "optimizer_offload": "training.optimizer_offload_fraction",
+    "activation_offload": "training.activation_offload_fraction",
+}
 """Word of the explorer alone: the field that it sets."""
 KEYS = ("client", "request", "coupled")
 PLAN_KEYS = ("client", "request", "objective", "limit", "top", "sensitivity")
@@ -132,12 +136,18 @@ def _check_words(given: dict[str, Any]) -> dict[str, Any]:
         _check_value(word, value)
     for word, kind in NAMES.items():
         name = words.get(word)
-        if name is None or (isinstance(name, str) and find_name(kind, name)):
+        if name is None:
             continue
-        if word == "cluster" and isinstance(name, str) and not is_file(name):
-            find_cluster(name, word)
-        else:
+        known = (
+            find_name(kind, name) or (find_model(name) if word == "model" else None) if isinstance(name, str) else None
+        )
+        if known is None and not (word == "cluster" and isinstance(name, str) and not is_file(name)):
             raise unknown_name(word, str(name)[:LONGEST_TEXT], entries(kind))
+        if known and "/" in name:
+            words[word] = known
+    network = words.get("network", "")
+    if not isinstance(network, str) or is_file(network):
+        raise SpecError("cluster.fabric", network, f"a name: {NETWORKS}")
     return words
 
 

@@ -4,6 +4,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from charllm.result.answers import describe_spec
 from charllm.result.files import SAMPLES_FILE, STUDY_FILE
 from charllm.result.result import from_json
 from charllm.result.store import RESULT_FILE
-from charllm.spec.request import parse_json, read_text
+from charllm.spec.request import dotted_fields, parse_json, read_text
 from charllm.units import MIB, format_bytes
 
 MOST_FOLDERS, MOST_ENTRIES, DEEPEST = 20_000, 1_000, 6
@@ -23,6 +24,9 @@ LONGEST_S = 2.0
 """What is not looked at by then is left out, and said so."""
 MOST_TITLE_BYTES, MOST_FILE_BYTES = int(4 * MIB), int(256 * MIB)
 """A larger result is listed by its name alone; a larger file is not opened."""
+TOLD_APART = ("parallelism", "training", "conditions")
+"""Parts of a spec whose settings tell runs with the same title apart."""
+MOST_DIFFERENCES = 4
 STORED_FILES = (RESULT_FILE, STUDY_FILE, PLAN_FILE)
 RECORDING_FILES = (SAMPLES_FILE, JOB_FILE, NODES)
 Entry = dict[str, Any]
@@ -56,8 +60,22 @@ def list_store(root: Path | None) -> dict[str, Any]:
             continue
         if entry is not None:
             entries.append(entry)
+    _tell_apart(entries)
     entries.sort(key=lambda entry: -entry["when"])
     return {"store": root.name, "entries": entries, "skipped": [each._asdict() for each in skipped], "note": ""}
+
+
+def _tell_apart(entries: list[Entry]) -> None:
+    """Add to runs that share a title the settings in which they differ."""
+    shared: dict[str, list[Entry]] = {}
+    for entry in entries:
+        shared.setdefault(entry["title"], []).append(entry)
+    for alike in shared.values():
+        tables = [entry.pop("settings", {}) for entry in alike]
+        names = [name for name in dict.fromkeys(chain(*tables)) if len({str(table.get(name)) for table in tables}) > 1]
+        for entry, table in zip(alike, tables, strict=True):
+            told = [f"{name.rpartition('.')[2]} {table.get(name)}" for name in names[:MOST_DIFFERENCES]]
+            entry["title"] = "; ".join([entry["title"], *told])
 
 
 def find_inside(root: Path | None, path: str) -> Path:
@@ -165,7 +183,10 @@ def _run(root: Path, folder: Path) -> Entry:
     fits = result.metrics.get("fits")
     note = "does not fit in memory" if fits is False else ""
     kind = "measured" if result.origin == "measured" else "run"
-    return _entry(root, folder, kind, result.origin, title, when, note=note)
+    settings = {
+        name: value for name, value in dotted_fields(result.spec).items() if name.partition(".")[0] in TOLD_APART
+    }
+    return {**_entry(root, folder, kind, result.origin, title, when, note=note), "settings": settings}
 
 
 def _study(root: Path, folder: Path) -> Entry:

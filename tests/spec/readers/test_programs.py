@@ -267,6 +267,39 @@ FILES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+TITAN = """
+work_group: amd
+modules:
+  pre_trainer:
+    framework: torchtitan
+    config: pre_trainer.yaml
+    model: llama3.1_8B-fp8.yaml
+    overrides:
+      training: {local_batch_size: 4, seq_len: 8192}
+      parallelism: {tensor_parallel_degree: 2}
+      quantize: {linear: {float8: {enable_fsdp_float8_all_gather: true}}}
+      primus_turbo: {use_turbo_attention: true}
+"""
+FILES["primus-torchtitan"] = (
+    TITAN,
+    {
+        "layers": 32, "tp": 2, "zero": 3, "micro_batch_size": 4, "seq_length": 8192,
+        "precision": "fp8", "narrow_weights": True, "recompute": "none", "reduce_precision": "fp32",
+    },
+)  # fmt: skip
+VERL = """
+data: {train_batch_size: 64, micro_batch_size_per_gpu: 2, max_length: 2048}
+model: {partial_pretrain: meta-llama/Llama-3.1-8B-Instruct, lora_rank: 16, target_modules: all-linear}
+ulysses_sequence_parallel_size: 2
+trainer: {total_epochs: 1}
+"""
+FILES["verl"] = (
+    VERL,
+    {
+        "name": "llama3-8b", "global_batch_size": 64, "micro_batch_size": 2, "seq_length": 2048, "lora_rank": 16,
+        "cp": 2, "cp_kind": "all-to-all", "zero": 3, "recompute": "full", "reduce_precision": "fp32",
+    },
+)  # fmt: skip
 OTHERS = {
     "primus/configs/models/megatron/tiny_8B.yaml": PRIMUS_MODEL,
     "primus/configs/models/megatron/tiny_base.yaml": PRIMUS_BASE,
@@ -304,7 +337,10 @@ def test_a_file_becomes_the_run_that_it_describes(program: str, tmp_path: Path) 
     ("text", "old", "new", "message"),
     [
         (AXOLOTL, "adapter: lora", "adapter: lora\nload_in_4bit: true", "load_in_4bit.*weights in 4 bits"),
-        (AXOLOTL, "adamw_torch", "adamw_bnb_8bit", "optimizer: adamw_bnb_8bit.*another optimizer"),
+        (AXOLOTL, "adapter: lora\n", "", "lora_r|adamw_torch|not understood"),
+        (AXOLOTL, "lora_r: 32\n", "", "--lora N"),
+        (TITAN, "llama3.1_8B", "rocket_9B", "rocket_9B-fp8.yaml from Primus"),
+        (TITAN, "use_turbo_attention: true", "enable_attention_float8: true", "few bits of Primus-Turbo"),
         (AXOLOTL, "micro_batch_size", "tensor_parallel_size: 2\nmicro_batch_size", "tensor_parallel_size"),
         (AXOLOTL, "sequence_len: 4096\n", "", "training.seq_length"),
         (AXOLOTL, "meta-llama/Llama-3.1-8B-Instruct", "acme/rocket-9b", "model: got nothing.*acme/rocket-9b"),
@@ -356,6 +392,11 @@ SCRIPTS = {
         TRAINER,
         {"name": "llama3-8b", "zero": 3, "global_batch_size": 16, "recompute": "full", "profile": "fsdp"},
     ),
+    "verl": (
+        "torchrun --nproc_per_node=$1 -m verl.trainer.fsdp_sft_trainer data.micro_batch_size_per_gpu=1 \\\n"
+        "  model.partial_pretrain=meta-llama/Llama-3.1-8B model.enable_gradient_checkpointing=False",
+        {"name": "llama3-8b", "global_batch_size": 256, "micro_batch_size": 1, "seq_length": 1024, "recompute": "none"},
+    ),
     "llamafactory": (
         "llamafactory-cli train settings.yaml cutoff_len=1024\n",
         {"name": "llama3-8b", "zero": 3, "seq_length": 1024, "global_batch_size": 16},
@@ -392,6 +433,12 @@ def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Pat
         (SWIFT.replace("_size 2", "_size $BATCH"), "--env BATCH"),
         (TRAINER.replace("fsdp.yaml", "away.yaml"), "away.yaml"),
         ("llamafactory-cli train away.yaml\n", "away.yaml"),
+        ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "a script that starts verl"),
+        ("# as with verl.trainer\nvllm serve Qwen/Qwen3-8B\n", "starts a server of generation"),
+        (
+            "torchrun -m verl.trainer.fsdp_sft_trainer data.micro_batch_size=4 model.partial_pretrain=Qwen/Qwen3-8B\n",
+            "--mbs N",
+        ),
     ],
 )
 def test_what_a_tuning_script_leaves_open_is_named(text: str, message: str, tmp_path: Path) -> None:
@@ -423,6 +470,12 @@ def test_what_accelerate_shards_is_asked_for_where_the_file_alone_is_given(tmp_p
 @pytest.mark.parametrize("line", ["beta: 0.1", "loss_type: sigmoid", "num_generations: 8"])
 def test_training_by_preferences_is_no_plain_tuning(line: str, tmp_path: Path) -> None:
     assert "preferences" in read_text_as(f"{TRL}{line}\n", "dpo.yaml", tmp_path).unmodelled[0].reason
+
+
+def test_states_of_adapters_may_be_in_eight_bits(tmp_path: Path) -> None:
+    found = read_text_as(AXOLOTL.replace("adamw_torch", "adamw_bnb_8bit"), "lora.yaml", tmp_path)
+    assert found.request["training"]["optimizer"] == "adam"
+    assert any("8bit" in setting.text for setting in found.small)
 
 
 def test_a_program_named_after_preferences_is_refused(tmp_path: Path) -> None:

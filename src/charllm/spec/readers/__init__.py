@@ -1,5 +1,8 @@
 """Readers of foreign formats: each turns a file into a request and lists what the request does not hold."""
 
+from pathlib import PurePath
+
+from charllm.errors import SpecError, Words
 from charllm.spec.readers.reading import Reading
 from charllm.spec.readers.shell.script import NO_INPUTS, Inputs
 from charllm.spec.request import parse_json, read_text
@@ -33,11 +36,24 @@ def read_foreign(path: str, inputs: Inputs = NO_INPUTS) -> Reading:
 def _read_script(text: str, path: str, inputs: Inputs) -> Reading:
     """Read a script: the configuration file that it writes for its program, or else the program's arguments."""
     from charllm.spec.readers.megatron import read_megatron
+    from charllm.spec.readers.megatron.launch import MARKS
+    from charllm.spec.readers.recognize import find_started
     from charllm.spec.readers.tuning_script import read_tuning_script
+    from charllm.spec.readers.verl import read_verl_script
     from charllm.spec.readers.written import read_written
 
-    written = read_written(text, path, inputs)
-    return written or read_tuning_script(text, path, inputs) or read_megatron(text, path, inputs)
+    readers = (read_written, read_verl_script, read_tuning_script)
+    reading = next((found for read in readers if (found := read(text, path, inputs)) is not None), None)
+    if reading is not None:
+        return reading
+    program = "" if any(mark in text for mark in MARKS) else find_started(text)
+    if program:
+        raise SpecError(
+            "--from",
+            Words(f"{PurePath(path).name}, a script that starts {program}"),
+            "a script of Megatron-LM, ms-swift, LLaMA-Factory, Axolotl, transformers' Trainer or verl's SFT",
+        )
+    return read_megatron(text, path, inputs)
 
 
 def _read_json(text: str, path: str) -> Reading:

@@ -5,6 +5,7 @@ or DeepSpeed. Defaults are those of Hugging Face's TrainingArguments and of each
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -36,6 +37,8 @@ OPTIMIZERS = {
     **dict.fromkeys(("transformer_engine.pytorch.optimizers.fused_adam.fusedadam", "fused_adam"), "adam"),
     "sgd": "sgd",
 }
+FEW_BITS = ("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit", "adamw_torch_8bit", "paged_adamw")
+"""Adam with states in 8 bits, or that may leave the GPU."""
 EAGER = {"base": "pytorch-eager", "clip_gradients": True}
 WIDE = {"weight_precision": "fp32", "gradient_precision": "fp32", "moment_precision": "fp32"}
 """Weights in fp32 that autocast casts for each product."""
@@ -61,7 +64,7 @@ def read_finetuning(document: Document, path: str, program: str, *, launched: bo
             missing[f"training.{name}"] = f"{flag} (the file states none)"
     sharding, engine, extra = _sharding(document, path, missing)
     precision = _precision(document, extra)
-    adapters, unmodelled, small = _adapters(document, words)
+    adapters, unmodelled, small = _adapters(document, words, missing)
     training = {
         "micro_batch_size": micro,
         "seq_length": sequence,
@@ -71,6 +74,9 @@ def read_finetuning(document: Document, path: str, program: str, *, launched: bo
         **extra.get("training", {}),
     }
     optimizer, refused = _optimizer(document)
+    if refused and adapters and refused[0].text.lower().endswith(FEW_BITS):
+        # States of adapters are a few megabytes, in whatever format.
+        optimizer, refused, small = "adam", [], [*small, replace(refused[0], reason="states of adapters in fp32")]
     training["optimizer"] = optimizer
     unmodelled += [*refused, *extra.get("unmodelled", ()), *_stage(document)]
     request: Table = {
@@ -172,14 +178,16 @@ def _optimizer(document: Document) -> tuple[str | None, list[Setting]]:
     ]
 
 
-def _adapters(document: Document, words: Spelling) -> tuple[Table, list[Setting], list[Setting]]:
+def _adapters(
+    document: Document, words: Spelling, missing: dict[str, str]
+) -> tuple[Table, list[Setting], list[Setting]]:
     where, kind = _first(document, words.adapter)
     word = str(words.adapter_default if kind in (None, "") else kind).lower()
     if not read_choice(where or "adapter", word, {**words.adapters, words.adapter_default: False, **words.adapters}):
         return {}, [], []
     rank = _count(document, words.rank) or words.rank_default
     if rank is None:
-        raise SpecError(words.rank[0], None, "the rank of the adapters")
+        missing["training.lora_rank"] = "--lora N (the file leaves the rank of its adapters to its program)"
     dropout = document.find("lora_dropout")
     table: Table = {"lora_rank": rank, "lora_dropout_fraction": read_number("lora_dropout", dropout or 0.0)}
     place, named = _first(document, words.targets)
@@ -187,7 +195,8 @@ def _adapters(document: Document, words: Spelling) -> tuple[Table, list[Setting]
         named = "all"
     named = words.target_default if named is None else named
     if named is None:
-        raise SpecError(place, None, "the layers that have adapters")
+        missing["training.lora_targets"] = "--set training.lora_targets=qkv,proj,fc1,fc2 (the file names no layers)"
+        return table, [], []
     names = [
         name.strip().rpartition(".")[2] for name in (named if isinstance(named, list) else shown(named).split(","))
     ]

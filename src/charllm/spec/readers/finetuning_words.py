@@ -68,6 +68,11 @@ _TRAINED = {
     "quantize_moe_experts": Unmodelled("weights in 4 bits"),
     "quantization.*": Unmodelled("weights in few bits", ()),
     "quant_config.*": Unmodelled("weights in few bits", ()),
+    **dict.fromkeys(
+        ("vision_tower*", "tune_vision*", "tune_mm*", "tune_visual*", "mm_projector*", "freeze_vision*"),
+        Unmodelled("a vision tower"),
+    ),
+    "processor_type": Unmodelled("a tower of images or sound"),
     "use_dora": Unmodelled("DoRA"),
     "lora_modules_to_save": Unmodelled("layers that are trained whole beside adapters"),
     "modules_to_save": Unmodelled("layers that are trained whole beside adapters"),
@@ -119,7 +124,7 @@ def _known(more: str, used: str) -> Known:
 _CHOSEN = ("beta", "max_prompt_length", "num_generations", "reward_*", "dpo_*", "max_completion_length", "use_vllm",
            "vllm_*", "simpo_*", "kto_*", "rollout_*", "gamma_beta_ratio")  # fmt: skip
 _TRL = Spelling(
-    model=("model_name_or_path",),
+    model=("model_name_or_path", "model_name", "model_id", "base_model", "model_path"),
     micro=("per_device_train_batch_size",),
     micro_default=8,
     sequence=("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len"),
@@ -157,7 +162,7 @@ WORDS: dict[str, Spelling] = {
             """
             plugins liger_* cut_cross_entropy datasets test_datasets rl_beta base_model_config base_model_ignore*
             val_set_size eot_tokens *_kernel pad_to_sequence_len sample_packing_* eval_sample_packing
-            torchdistx_path is_* processor_type skip_* pretraining_dataset evals_per_epoch saves_per_epoch
+            torchdistx_path is_* skip_* pretraining_dataset evals_per_epoch saves_per_epoch
             early_stopping* wandb_* xformers* gptq* model_config.* lora_model_dir lora_fan* peft_use* low_cpu*
             s2_attention sdp_attention flex_attn* tokens* use_kernels use_scattermoe experts_implementation cosine_*
             dataset_* gpu_* device_map tiled_mlp

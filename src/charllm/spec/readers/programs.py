@@ -16,6 +16,7 @@ from charllm.spec.readers.nanotron import read_nanotron
 from charllm.spec.readers.nemo import read_settings
 from charllm.spec.readers.nemo.document import Document, load_document
 from charllm.spec.readers.reading import Reading
+from charllm.spec.readers.verl import read_verl
 
 READERS: dict[str, Callable[[Document, str], Reading]] = {
     recognize.GPT_NEOX: read_gpt_neox,
@@ -24,6 +25,7 @@ READERS: dict[str, Callable[[Document, str], Reading]] = {
     recognize.NANOTRON: read_nanotron,
     recognize.LLM_FOUNDRY: read_llm_foundry,
     recognize.AUTOMODEL: read_automodel,
+    recognize.VERL: read_verl,
     **{program: partial(read_finetuning, program=program) for program in WORDS},
 }
 """Program: the reader of its files. Files of other programs are refused by that program's name."""

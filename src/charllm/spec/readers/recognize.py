@@ -15,7 +15,7 @@ NEMO, BRIDGE, GPT_NEOX, NANOTRON, LLM_FOUNDRY = "NeMo", "Megatron-Bridge", "GPT-
 PRIMUS, FLAGSCALE, AXOLOTL, LLAMA_FACTORY, SWIFT = "Primus", "FlagScale", "Axolotl", "LLaMA-Factory", "ms-swift"
 AUTOMODEL, HYPERPOD, HF_CONFIG, DEEPSPEED = "NeMo Automodel", "SageMaker HyperPod", "Hugging Face", "DeepSpeed"
 GENERATION = "NeMo's generation of text"
-TRL, OPEN_INSTRUCT = "TRL or the alignment handbook", "Open Instruct"
+VERL, TRL, OPEN_INSTRUCT = "verl", "TRL or the alignment handbook", "Open Instruct"
 
 _SIGNS = f"""
 {GENERATION}: model.data.test_ds !model.data.train_ds
@@ -25,11 +25,14 @@ NeMo RL: grpo
 NeMo RL: policy sft
 NeMo RL: policy dpo
 NeMo RL: policy cluster
+NeMo RL: policy.megatron_cfg
+NeMo RL: policy.dtensor_cfg
+NeMo RL: data.use_multiple_dataloader
 NeMo RL: policy.generation
-verl: actor_rollout_ref
-verl: data.train_batch_size trainer.total_epochs
-verl: model.partial_pretrain
-verl: critic algorithm.adv_estimator
+{VERL}: actor_rollout_ref
+{VERL}: data.train_batch_size trainer.total_epochs
+{VERL}: model.partial_pretrain
+{VERL}: critic algorithm.adv_estimator
 OpenRLHF: actor_num_gpus_per_node
 torchtune: model._component_
 torchtune: tokenizer._component_
@@ -112,6 +115,36 @@ SIGNS = tuple(
     for program, keys in (line.split(": ", 1) for line in _SIGNS.strip().splitlines())
 )
 """Signs of programs, the more particular first: the first that a file bears counts."""
+
+
+_STARTS = """
+verl: verl.trainer | verl.experimental | recipe.dapo | recipe.prime
+OpenRLHF: openrlhf.cli
+NeMo RL: examples/run_grpo | examples/run_sft | examples/run_dpo | nemo_rl
+slime: train_async.py | --rollout-num-gpus
+SkyRL: skyrl_train | skyrl.train
+torchtune: tune run
+LitGPT: litgpt finetune | litgpt pretrain
+MaxText: MaxText.train | MaxText/train.py | maxtext.trainers
+Levanter: levanter.main
+ColossalAI: colossalai run
+OLMo-core: olmo_core.launch | src/scripts/train/OLMo
+XTuner: xtuner train
+PaddleNLP: paddle.distributed.launch
+a server of generation: vllm serve | vllm.entrypoints | sglang.launch_server | trtllm-serve | lmdeploy serve
+"""
+STARTS = tuple(
+    (mark, program)
+    for program, marks in (line.split(": ", 1) for line in _STARTS.strip().splitlines())
+    for mark in marks.split(" | ")
+)
+"""Words of a command that starts a program, and that program."""
+
+
+def find_started(text: str) -> str:
+    """Return the program that a script starts, of those that are not read; an empty text where none is known."""
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return next((program for mark, program in STARTS if mark in code), "")
 
 
 def find_program(table: Mapping[Any, Any]) -> str:

@@ -55,7 +55,7 @@
             keep(request, { fast: mine.fast || answer, coupled: answer });
             on.coupled(request, answer);
           },
-          error: (told) => fail(new explorer.ask.Refusal(told.message, told.field || "")),
+          error: (told) => fail(new explorer.ask.Refusal(told.message, told.field, told.offers)),
         }, { body, signal: mine.abort.signal });
       } catch (error) {
         if (error.name !== "AbortError") fail(error);

@@ -18,16 +18,17 @@
   keepToken();
 
   // What went wrong, in the words of the server: {field, message}; field is empty where no setting is to blame.
+  // `offers` are changes of one setting each that the server would accept: {word, value}, null being automatic.
   class Refusal extends Error {
-    constructor(message, field = "") {
+    constructor(message, field = "", offers = []) {
       super(message);
-      this.field = field;
+      Object.assign(this, { field, offers });
     }
   }
 
   async function refusal(response) {
     const told = await response.json().catch(() => ({}));
-    return new Refusal(told.message || `The server answered ${response.status} ${response.statusText}`.trim(), told.field || "");
+    return new Refusal(told.message || `The server answered ${response.status} ${response.statusText}`.trim(), told.field, told.offers);
   }
 
   // A server that is busy says when to ask again.

@@ -69,11 +69,18 @@
 
   function makePick(setting, choices, change) {
     const entries = setting.word === "model" ? choices.models.map(describeModel) : choices.clusters.map(describeCluster);
-    const picked = explorer.pick({ id: `set-${setting.word}`, label: setting.label, entries, onPick: (name) => change(setting.word, name) });
+    const free = FREE[setting.word];
+    const picked = explorer.pick({ id: `set-${setting.word}`, label: setting.label, entries, free, onPick: (name) => change(setting.word, name) });
     const label = element("label", { for: picked.input.id }, setting.label);
     const made = row(setting, [label, picked.root], [picked.input], change, { optional: false });
     return { ...made, show: (value) => picked.show(value) };
   }
+
+  // Names that no list holds: machines of any size, models by their repository.
+  const FREE = {
+    cluster: { pattern: /^(\d+x[a-z][\w.-]*|[a-z][\w.-]*x\d+)$/i, note: "so many GPUs, with their usual nodes and network" },
+    model: { pattern: /^[\w.-]+\/[\w.-]+$/, note: "a repository of the Hugging Face hub" },
+  };
 
   function describeModel(model) {
     const billions = typeof model.parameters === "number" ? `${charllm.number(model.parameters / 1e9, 3)} B` : "";

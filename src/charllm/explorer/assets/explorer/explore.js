@@ -22,6 +22,8 @@
 
     parts.change = (word, value) => ask(explorer.request.changed(state.request, { [word]: value }, choices));
     parts.apply = (request) => ask(request);
+    // Degrees that an offer leaves alone stay as they are.
+    parts.offered = (change) => ask(explorer.request.changed(state.request, change));
     parts.noted = settle;
 
     function ask(request) {
@@ -63,12 +65,12 @@
   }
 
   function build(state, choices, client) {
-    const parts = { change: null, apply: null, noted: null };
+    const parts = { change: null, apply: null, offered: null, noted: null };
     parts.controls = explorer.controls(choices, (word, value) => parts.change(word, value));
     parts.pins = explorer.pins(client, { changed: () => parts.noted(), open: (request) => parts.apply(request) });
     parts.changes = explorer.changes(client, (request) => parts.apply(request));
     parts.command = explorer.command();
-    parts.answer = explorer.answer();
+    parts.answer = explorer.answer((change) => parts.offered(change));
     parts.answers = explorer.answers(client, hear(state, parts));
     const buttons = element("div", { class: "buttons actions" }, ...actions(state, parts));
     parts.root = element("div", { class: "explore" },

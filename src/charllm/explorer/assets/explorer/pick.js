@@ -6,7 +6,8 @@
 
   // A select that can be searched: type to filter, arrow keys to move, Enter to take, Escape to leave.
   // `entries` are {name, note, words}, words being found but not shown; `onPick(name)` is called when one is taken.
-  explorer.pick = function ({ id, label, entries, onPick }) {
+  // What is typed and matches `free.pattern` can be taken as it is.
+  explorer.pick = function ({ id, label, entries, free, onPick }) {
     const list = element("ul", { id: `${id}-list`, role: "listbox", "aria-label": `${label}: choices`, hidden: "" });
     const input = element("input", {
       id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false",
@@ -21,7 +22,9 @@
     };
 
     function open(text) {
-      const all = matches(text);
+      const [typed, listed] = [text.trim(), matches(text)];
+      const own = free && free.pattern.test(typed) && !entries.some((each) => each.name === typed);
+      const all = own ? [{ name: typed, note: free.note }, ...listed] : listed;
       found = all.slice(0, MOST_SHOWN);
       const options = found.map((each, at) => option(each, at));
       const more = all.length > found.length ? `${all.length - found.length} more: type to narrow` : all.length ? "" : "Nothing matches";

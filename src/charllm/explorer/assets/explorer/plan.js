@@ -3,7 +3,7 @@
   const explorer = (charllm.explorer = charllm.explorer || {});
   const element = charllm.element;
   const SETTLED_MS = 700;
-  const JOB = ["model", "cluster", "nodes", "gbs", "seq_length", "precision", "framework", "inlet"];
+  const JOB = ["model", "cluster", "network", "nodes", "gbs", "seq_length", "precision", "framework", "inlet", "lora", "activation_offload"];
 
   // Find the best strategy under limits. What is set on the left is fixed, the rest is searched.
   explorer.plan = function (choices, client) {
@@ -31,7 +31,7 @@
         await explorer.ask.events("api/plan", {
           progress: (told) => state.abort === mine && parts.progress(told),
           plan: (answer) => state.abort === mine && parts.found((state.shown = answer)),
-          error: (told) => fail(new explorer.ask.Refusal(told.message, told.field || "")),
+          error: (told) => fail(new explorer.ask.Refusal(told.message, told.field)),
         }, { body, signal: mine.signal });
       } catch (error) {
         if (error.name !== "AbortError") fail(error);

@@ -5,14 +5,14 @@
 
   // Words of `charllm simulate` whose flag is not the word itself.
   const FLAGS = { seq_length: "--seq-length", power_cap: "--power-cap", clock_cap: "--clock-cap" };
-  const DOTTED = { nodes: "cluster.nodes" };
+  const DOTTED = Object.fromEntries(SETTINGS.filter((each) => each.dotted).map((each) => [each.word, each.path]));
 
   // Setting: those that no longer mean the same once it has changed.
-  const FOLLOWS = { cluster: ["nodes", "power_cap", "clock_cap", "dp"], model: ["seq_length", "ep", "vpp"], vpp: ["schedule"] };
+  const FOLLOWS = { cluster: ["nodes", "network", "power_cap", "clock_cap", "dp"], model: ["seq_length", "ep", "vpp"], vpp: ["schedule"] };
 
   // Degrees that do not divide another cluster's GPUs are left to the defaults.
   function dropDegrees(request, choices) {
-    const cluster = choices.clusters.find((each) => each.name === request.cluster);
+    const cluster = explorer.settings.machine(choices, request.cluster);
     const product = () => ["tp", "pp", "cp", "dp"].reduce((sum, word) => sum * (request[word] || 1), 1);
     for (const word of ["dp", "cp", "vpp", "pp", "tp"]) if (cluster && cluster.gpus % product() !== 0) delete request[word];
   }
@@ -74,6 +74,9 @@
       return changed.map((each) => `${each.label} ${text(before, each)} → ${text(after, each)}`);
     },
 
+    // A change as a button says it: "Tensor, tp 4", "Expert, ep automatic".
+    words: (change) => Object.entries(change).map(([word, value]) => `${BY_WORD[word].label} ${value === undefined ? "automatic" : write(value)}`).join(", "),
+
     // The line that a shell takes.
     command(request) {
       const words = SETTINGS.filter(({ word }) => request[word] !== undefined).map(({ word }) => {
@@ -94,12 +97,15 @@
 
     // What flags such as '--tp 8 --overlap tp,dp' set; null where a word is no setting of the explorer.
     fromFlags(text) {
-      const words = text.trim().split(/\s+/);
+      const words = text.trim().split(/\s+/).filter(Boolean);
       const changed = {};
       while (words.length) {
         const flag = words.shift();
-        if (flag === "--set" && /^cluster\.nodes=\d+$/.test(words[0])) {
-          changed.nodes = Number(words.shift().split("=")[1]);
+        if (flag === "--set") {
+          const [path, value] = (words.shift() || "").split("=");
+          const word = Object.keys(DOTTED).find((each) => DOTTED[each] === path);
+          if (!word) return null;
+          changed[word] = READERS[BY_WORD[word].kind](value || "");
           continue;
         }
         const name = flag.replace(/^--(no-)?/, "").replaceAll("-", "_");

@@ -18,9 +18,12 @@
   // The settings of a run: the word of `charllm.simulate`, where the spec holds it, and the values that its slider stops at.
   // `values(facts)` gets what is known of model, cluster and the last valid answer: see `facts`.
   const SETTINGS = [
-    { word: "model", group: "Model and cluster", label: "Model", kind: "pick", path: "model" },
-    { word: "cluster", group: "Model and cluster", label: "Cluster", kind: "pick", path: "cluster" },
-    { word: "nodes", group: "Model and cluster", label: "Nodes", kind: "whole", path: "cluster.nodes", also: "cluster.fabric",
+    { word: "model", group: "Model and machine", label: "Model", kind: "pick", path: "model" },
+    { word: "cluster", group: "Model and machine", label: "Machine", kind: "pick", path: "cluster",
+      hint: "GPU and number, such as h100x512 or 64xH100, or a cluster of the catalog." },
+    { word: "network", group: "Model and machine", label: "Network", kind: "choice", path: "cluster.fabric.name", options: "networks",
+      hint: "Adapters of each node; automatic: those that are usual for the GPU." },
+    { word: "nodes", group: "Model and machine", label: "Nodes", kind: "whole", path: "cluster.nodes", also: "cluster.fabric", dotted: true,
       hint: "Number of nodes, if it differs from the catalog.", values: (facts) => facts.nodes },
     { word: "tp", group: "Parallelism", label: "Tensor, tp", kind: "whole", path: "parallelism.tp",
       hint: "Ranks that share every matrix multiplication.",
@@ -50,6 +53,12 @@
     { word: "precision", group: "Execution", label: "Precision", kind: "choice", path: "training.precision", options: "precisions" },
     { word: "recompute", group: "Execution", label: "Recompute", kind: "choice", path: "training.recompute", options: "recomputes",
       hint: "Which activations are recomputed in the backward pass." },
+    { word: "lora", group: "Execution", label: "LoRA rank", kind: "whole", path: "training.lora_rank",
+      hint: "Rank of the adapters that are trained; 0: all weights are.", values: () => [0, 8, 16, 32, 64, 128] },
+    { word: "optimizer_offload", group: "Execution", label: "Offload states", kind: "number", path: "training.optimizer_offload_fraction", dotted: true,
+      hint: "Part of the optimizer's states that is kept and updated on the CPU, 0 to 1.", values: () => range(0, 1, 0.25) },
+    { word: "activation_offload", group: "Execution", label: "Offload activ.", kind: "number", path: "training.activation_offload_fraction", dotted: true,
+      hint: "Part of the activations that is copied to the CPU until the backward pass, 0 to 1.", values: () => range(0, 1, 0.25) },
     { word: "schedule", group: "Execution", label: "Schedule", kind: "choice", path: "parallelism.schedule", options: "schedules" },
     { word: "framework", group: "Execution", label: "Framework", kind: "choice", path: "framework", options: "frameworks" },
     { word: "overlap", group: "Execution", label: "Overlap", kind: "axes", path: "parallelism.overlap", options: "overlaps",
@@ -70,9 +79,17 @@
   // The value at a dotted path of a spec; undefined where there is none.
   const at = (spec, path) => path.split(".").reduce((table, name) => (table === undefined || table === null ? undefined : table[name]), spec);
 
+  // A machine of the catalog, or one that its name sizes: "h100x512", "64xH100".
+  function machine(choices, name = "") {
+    const listed = choices.clusters.find((each) => each.name === name);
+    const sized = /^(\d+)x[a-z]|[a-z0-9]x(\d+)$/i.exec(name);
+    const gpus = sized && Number(sized[1] || sized[2]);
+    return listed || (gpus ? { gpus, nodes: Math.max(1, Math.ceil(gpus / 8)) } : undefined);
+  }
+
   // What the sliders rest on: the catalog's cluster, and the spec of the last valid answer where it is of the same model and cluster.
   function facts(choices, request, spec) {
-    const cluster = choices.clusters.find((each) => each.name === request.cluster) || { gpus: 8, nodes: 1 };
+    const cluster = machine(choices, request.cluster) || { gpus: 8, nodes: 1 };
     const same = (part) => (spec && at(spec, `${part}.name`) === request[part] ? spec[part] : {});
     const [model, gpu] = [same("model"), at(same("cluster"), "node.gpu") || {}];
     const joined = at(same("cluster"), "fabric.nics_per_node") !== 0;
@@ -94,6 +111,7 @@
     SETTINGS,
     BY_WORD,
     facts,
+    machine,
 
     // What a setting is in a spec, in the unit of its control.
     resolved(setting, spec) {
@@ -113,7 +131,7 @@
 
     // The settings that a refusal is about: those of its field; of a whole part, those that its message names.
     blamed({ field = "", message }) {
-      const exact = SETTINGS.filter((each) => each.word === field || each.path === field || each.also === field || each.path.replace(/_hz$/, "_mhz") === field);
+      const exact = SETTINGS.filter((each) => each.word === field || each.path === field || each.path.startsWith(`${field}.name`) || each.also === field || each.path.replace(/_hz$/, "_mhz") === field);
       if (exact.length) return exact;
       const last = field.split(".").pop();
       const named = SETTINGS.filter((each) => each.path.split(".").pop() === last || each.word === last);

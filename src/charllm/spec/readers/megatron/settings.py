@@ -14,6 +14,7 @@ from charllm.spec.readers.megatron.launch import Launch
 from charllm.spec.readers.nemo.document import Document, load_document
 from charllm.spec.readers.reading import NOT_UNDERSTOOD, Reading, Setting
 from charllm.spec.readers.shell import NO_INPUTS, Script
+from charllm.spec.readers.torchtitan.primus import read_titan_experiment
 from charllm.spec.readers.values import MAX_TEXT, read_count, read_number, shown
 from charllm.spec.request import read_text
 
@@ -67,8 +68,10 @@ def read_primus(document: Document, path: str) -> Reading:
     room = next(f"modules.{name}" for name in ("pre_trainer", "post_trainer", "sft_trainer", "") if not name or
                 document.find(f"modules.{name}") is not None)  # fmt: skip
     engine = document.find(f"{room}.framework")
+    if engine == "torchtitan":
+        return read_titan_experiment(document, room, path)
     if engine != "megatron" or room == "modules.":
-        raise SpecError(f"{room}.framework", shown(engine)[:MAX_TEXT], "megatron")
+        raise SpecError(f"{room}.framework", shown(engine)[:MAX_TEXT], "megatron or torchtitan")
     file = document.find(f"{room}.model")
     base = _model_file(str(file), path) if isinstance(file, str) else {}
     stated = _flat(document, f"{room}.overrides", deep=False)

@@ -120,7 +120,7 @@ def _framework(job: Ledger) -> Table | str:
         # Gradients and Adam's moments have the type of the weights that they belong to.
         states = dict.fromkeys(("weight_precision", "gradient_precision", "moment_precision"), "16bit")
         table = {**states, "master_weights": False}
-    if str(_find(job, ("float8",), "recipe_name")[1]).startswith("rowwise"):
+    if any(str(room.get("recipe_name")).startswith("rowwise") for room in _float8_tables(job)):
         table["fp8_scaling"] = "row"
     where, backend = _find(job, DEGREES, "expert_parallel_comm_backend")
     if read_choice(where, backend or "standard", BACKENDS) != "alltoall":
@@ -255,10 +255,15 @@ def _training(job: Ledger, degrees: Table) -> tuple[Table, int | None]:
 
 def _float8(job: Ledger) -> Table:
     """Read whether FSDP gathers weights in 8 bits."""
-    rooms = [job.get("float8"), _inside(job, "quantize", "linear", "float8")]
     key = "enable_fsdp_float8_all_gather"
-    on = any(read_flag(f"float8.{key}", room[key]) for room in rooms if isinstance(room, Ledger) and key in room)
+    on = any(read_flag(f"float8.{key}", room[key]) for room in _float8_tables(job) if key in room)
     return {"narrow_weights": True} if on and _precision(job) == "fp8" else {}
+
+
+def _float8_tables(job: Ledger) -> list[Ledger]:
+    """Return the settings of products in 8 bits, where releases keep them."""
+    rooms = [job.get("float8"), _inside(job, "quantize", "linear", "float8")]
+    return [room for room in rooms if isinstance(room, Ledger)]
 
 
 def _inside(table: Any, *keys: str) -> Any:

@@ -113,7 +113,7 @@ def test_every_family_of_the_catalog_is_built_as_it_is_counted_or_refused(name: 
         sparse_layers="", window_kind="sliding", ssm_heads=0, attention_gate=False,
     )  # fmt: skip
     if replace(buildable, attention_gate=model.attention_gate, ssm_heads=model.ssm_heads) != model:
-        with pytest.raises(SpecError, match="attention_sinks|mtp_layers|pattern|mixers|sparse_layers|window_kind"):
+        with pytest.raises(SpecError, match=r"attention_sinks|mtp_layers|pattern|mixers|sparse_layers|window_kind"):
             build(model)
         model = buildable
     network = build(model)

@@ -103,7 +103,7 @@ def describe_row(row: Mapping[str, str]) -> RunSpec:
 
 
 def _by_row(row: Mapping[str, str]) -> bool:
-    """Tell whether 8-bit weights have a scale for each row, as in Meta's checkpoints; others have one for each block."""
+    """Tell whether 8-bit weights have a scale for each row, as in Meta's checkpoints; others have one for a block."""
     return row["precision"] == "fp8" and "llama" in row["model"].lower()
 
 

@@ -23,6 +23,7 @@ from charllm.spec.validity import (
     heads_divide,
     heads_exchange,
     kv_heads_divide,
+    layers_part,
     mamba_divides,
     rounds_are_whole,
     sequence_divides,
@@ -276,6 +277,8 @@ def _check_widths(run: RunSpec) -> None:
         raise SpecError("parallelism.tp", tp, f"a divisor of the {model.heads} heads")
     if not kv_heads_divide(model, degrees):
         raise SpecError("parallelism.tp", tp, f"a divisor or multiple of the {model.kv_heads} key-value heads")
+    if not layers_part(model, degrees):
+        raise SpecError("parallelism.pp", degrees.pp, "1: layers share keys and values, or embeddings of their own")
     if not mamba_divides(model, degrees):
         possible = (
             f"tp x cp a divisor of the {model.ssm_heads} Mamba heads, tp of the {model.ssm_groups} groups or a multiple"

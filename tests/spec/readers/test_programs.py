@@ -319,7 +319,7 @@ def test_a_recipe_of_hyperpod_is_read_but_for_the_format_that_its_trainer_choose
     }  # fmt: skip
     assert {name: field_of(run, name) for name in expected} == expected
     assert run.cluster.gpus == 16
-    with pytest.raises(SpecError, match="--precision WORD.*HyperPod"):
+    with pytest.raises(SpecError, match=r"--precision WORD.*HyperPod"):
         run_of(tmp_path, HYPERPOD)
     with pytest.raises(SpecError, match="preferences"):
         run_of(tmp_path, HYPERPOD.replace("trainer_type: sft", "trainer_type: dpo"), precision="bf16")

@@ -1,4 +1,4 @@
-"""What the site needs beside its pages: the reference, ARCHITECTURE.md, the colours of reports, a search index."""
+"""What the site needs beside its pages: reference, ARCHITECTURE.md, outputs of the notebook, colours, search index."""
 
 import json
 import re
@@ -15,12 +15,15 @@ TOKENS = ROOT / "src" / "charllm" / "report" / "web" / "assets" / "tokens.css"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are written from the code, ARCHITECTURE.md, and the style sheet of colours."""
+    """Add what is written from the code, ARCHITECTURE.md and the style sheet of colours; run the notebook."""
     sys.path.insert(0, str(HERE))
     try:
+        from notebook import run_notebook
         from reference import pages
     finally:
         sys.path.remove(str(HERE))
+    files.remove(files.get_file_from_path("guides/python.ipynb"))
+    files.append(File.generated(config, "guides/python.ipynb", content=run_notebook()))
     for name, text in pages().items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     architecture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").replace("](docs/", "](")

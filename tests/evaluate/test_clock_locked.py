@@ -28,6 +28,27 @@ def test_step_time_and_power_at_locked_clocks_are_those_that_were_read(
     assert median(watts) == pytest.approx(1.0, abs=power)
 
 
+def test_nodes_that_heat_limits_are_slower_at_free_clocks_than_at_locked_ones() -> None:
+    full = {
+        one.name: one for one in RUNS if one.request["parallelism"]["tp"] == 4 and one.request["cluster"]["nodes"] == 1
+    }
+    free, at_1380, at_1410, at_1597 = (
+        next(one for name, one in full.items() if name.startswith(f"power_{kind}_"))
+        for kind in ("baseline", "static1380", "static1410", "static1597")
+    )
+    for one in (free, at_1380, at_1410, at_1597):
+        assert one.metrics["step_time_s"] == pytest.approx(one.read["step_time_s"], rel=0.05)
+    ordered = [one.metrics["step_time_s"] for one in (at_1380, at_1410, at_1597)]
+    assert ordered == sorted(ordered)
+    assert free.metrics["step_time_s"] > 1.08 * at_1380.metrics["step_time_s"]
+
+
+def test_states_on_the_cpu_are_said() -> None:
+    offloaded = [one for one in RUNS if one.request["training"].get("optimizer_offload_fraction")]
+    assert {one.request["model"]["layers"] for one in offloaded} == {36}
+    assert all(one.metrics["breakdown_s"]["overhead"] > 0.5 for one in offloaded)
+
+
 def test_bf16_on_a_v100_runs_in_fp32_units_and_says_so() -> None:
     run = resolve_run(describe_run(read_clock_locked()[0]))
     found = predict(run, ignore_memory=True).result

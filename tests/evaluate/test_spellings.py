@@ -476,3 +476,9 @@ def test_a_release_of_rocm_decides_how_fast_its_products_are() -> None:
 )
 def test_runs_of_unknown_origin_do_not_say_how_they_are_set_up(source: str, tuning: str) -> None:
     assert run(source=source).framework.tuning == tuning
+
+
+@pytest.mark.parametrize(("dispatcher", "sorts"), [("alltoall", False), ("deepep", True), ("hybridep", True)])
+def test_under_torchtitan_deepep_sorts_tokens_itself(dispatcher: str, sorts: bool) -> None:
+    framework = run(framework="torchtitan", dispatcher=dispatcher).framework
+    assert (framework.dispatcher, framework.fused_permute) == (dispatcher, sorts)

@@ -82,7 +82,7 @@ BOARD = Board(
     voltage_slope_per_hz=0.5e-9, voltage_reference_hz=1.5e9, voltage_floor_fraction=0.9, clock_max_hz=2.0e9,
     matrix_clock_hz=1.8e9, off_die_fraction=0.1, asked_clock_hz=2.0e9, clock_min_hz=0.3e9, hold_w=600.0, burst_w=650.0,
     band_w=10.0, tick_s=0.025, climb_fraction=0.4, mean_s=0.5, mean_left_fraction=0.95, operating_c=85.0,
-    memory_operating_c=95.0, thermal_step_fraction=0.2, slowdown_fraction=0.3,
+    memory_operating_c=95.0, thermal_step_fraction=0.2, thermal_hysteresis_k=0.0, slowdown_fraction=0.3,
 )  # fmt: skip
 """Round constants, for which powers are worked out by hand."""
 
@@ -170,3 +170,19 @@ def test_a_b300_under_caps_draws_what_was_published() -> None:
     activity = np.mean([(watts - 184) / (clock * voltage(board, clock) ** 2) for clock, watts in read_w.items()])
     for clock, watts in read_w.items():
         assert 184 + activity * clock * voltage(board, clock) ** 2 == pytest.approx(watts, rel=0.1)
+
+
+def test_a_clock_that_heat_took_returns_when_the_hysteresis_is_over() -> None:
+    swings = BOARD._replace(thermal_hysteresis_k=2.0)
+    least_hz, hot_c = swings.slowdown_fraction * swings.asked_clock_hz, swings.operating_c
+    watts = 0.5 * swings.hold_w
+
+    def after(board: Board, clock_hz: float, degrees_c: float) -> tuple[float, int]:
+        return next_clock(board, clock_hz, watts, watts, 100.0, degrees_c, board.asked_clock_hz, 60.0)
+
+    assert after(swings, least_hz, hot_c - 1.9) == (least_hz, THERMAL)
+    assert after(swings, least_hz, hot_c - 2.1)[0] > least_hz
+    assert after(BOARD, least_hz, hot_c - 0.1)[0] > least_hz
+    fast_hz = 0.9 * swings.asked_clock_hz
+    assert after(swings, fast_hz, hot_c - 0.1)[0] > fast_hz
+    assert after(swings, fast_hz, hot_c + 100) == (least_hz, THERMAL)

@@ -14,10 +14,10 @@ from charllm.reproduce.looks import key_of
 from charllm.reproduce.maps import cooling_map, network_map
 from charllm.reproduce.paper import H200, run_of
 from charllm.reproduce.readings import both_readings, reading_runs
-from charllm.reproduce.recommendations import Recommendation
+from charllm.reproduce.recommendations import FASTER, Recommendation
 from charllm.reproduce.tables import advice_table, finding_table
 from charllm.reproduce.verdicts import Judged, advise, explain_all, judge_all
-from charllm.reproduce.words import NOT_DRAWN
+from charllm.reproduce.words import NOT_DRAWN, number
 
 RUN = run_of(H200, "gpt3-175b tp8-pp4 / act")
 OTHER = run_of(H200, "gpt3-175b tp2-pp16 / act")
@@ -107,7 +107,7 @@ def advised(gain: float, warm_gain: float) -> Any:
     arm = Setting(inlet_c=45.0)
     asked = Recommendation(
         name="faster", claim="Do it.", counterfactual="one for the other", unit="%", arms=(arm,),
-        configurations={"gpt3": Configuration((RUN, OTHER), percent_more("tokens_per_s"))},
+        configurations={"gpt3": Configuration((RUN, OTHER), percent_more("tokens_per_s"))}, accuracy=FASTER,
     )  # fmt: skip
     rows: dict[str, dict[str, Any]] = {
         key_of(RUN): {"tokens_per_s": 100 + gain},
@@ -121,19 +121,34 @@ def advised(gain: float, warm_gain: float) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("gain", "warm_gain", "said"),
+    ("gain", "warm_gain", "verdict", "said"),
     [
-        (5.0, 5.0, "not observed in 1 configurations"),
-        (0.1, 6.0, "median gain above 1 % at (inlet 45 C): 6 %"),
-        (5.0, -2.0, "median gain below 1 % at (inlet 45 C): -2 %"),
+        (40.0, 40.0, "a gain", "not observed in 1 configurations"),
+        # Beyond the mark, and within the error of such a difference.
+        (3.0, 3.0, "undecided at this accuracy", "within the error for gpt3"),
+        (-20.0, 40.0, "no gain", "median a gain at (inlet 45 C): 40 %"),
+        (40.0, -20.0, "a gain", "median no gain at (inlet 45 C): -20 %"),
     ],
 )
-def test_a_recommendation_says_when_it_reverses(gain: float, warm_gain: float, said: str) -> None:
+def test_a_recommendation_says_whether_it_gains_and_when_it_reverses(
+    gain: float, warm_gain: float, verdict: str, said: str
+) -> None:
     table = advised(gain, warm_gain)
     assert list(table)[:5] == ["claim", "counterfactual", "gain", "interval", "reverses_when"]
     assert table["gain"] == pytest.approx(gain)
     assert table["interval"] is None
+    assert table["verdict"] == verdict
+    assert table["worth_it"] is (verdict == "a gain")
+    assert table["error_interval"][0] < gain < table["error_interval"][1]
     assert said in table["reverses_when"]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "written"),
+    [(-0.0552, 1.6, "0"), (14.3, 7.1, "14"), (479.0, 290.0, "500"), (0.77, 0.031, "0.77"), (3.04, None, "3.04")],
+)
+def test_no_effect_is_written_finer_than_its_error(value: float, error: float | None, written: str) -> None:
+    assert number(value, error) == written
 
 
 def test_mistakes_of_the_artifact_are_read_both_ways() -> None:

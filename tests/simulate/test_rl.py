@@ -45,6 +45,13 @@ def test_stretches_make_all_the_tokens_of_a_replica() -> None:
         assert made == pytest.approx(waiting * 500, rel=0.08)
 
 
+def test_an_answer_that_never_ends_holds_the_rollout_up_to_the_limit() -> None:
+    stretches = list_stretches(Lengths(200, 0.5, 4000), 100, 64, 64, 2048)
+    assert sum(one.steps for one in stretches) == pytest.approx(4000, rel=0.01)
+    few = list_stretches(Lengths(200, 0.5, 4000), 100, 8, 8, 8)
+    assert sum(one.steps for one in few) < 800
+
+
 def test_any_mean_length_is_trained_with_any_tensor_parallelism() -> None:
     result = rl(tp=4, prompt_length=201, response_length=398)
     assert result.spec["training"]["seq_length"] == 600
@@ -77,6 +84,17 @@ def test_gpus_of_their_own_overlap_one_step_off() -> None:
     assert seconds(in_turn, "waiting") > seconds(beside, "waiting")
     halves = [seconds(beside, where) for where in ("rollout GPUs", "training GPUs")]
     assert halves[0] == pytest.approx(halves[1], rel=0.02)
+
+
+def test_states_of_training_pass_pcie_where_the_engine_shares_their_gpus(usual: RunResult) -> None:
+    apart = rl(rollout_gpus=8)
+    # Weights and gradients of 8 billion parameters, their optimizer on 16 ranks, out and back at 0.4 of 64 GB/s.
+    least_s = 2 * 8.03e9 * (2 + 4 + 12 / 16) / (0.4 * 64e9)
+    assert seconds(usual, "weight transfer") > least_s
+    assert seconds(apart, "weight transfer") < 0.2 * seconds(usual, "weight transfer")
+    # Weights out, the reference's in, weights back.
+    assert seconds(usual, "reference weights") == pytest.approx(3 * 2 * 8.03e9 / (0.4 * 64e9), rel=0.05)
+    assert seconds(rl(no_reference=True), "reference") == 0
 
 
 def test_splits_are_compared_the_fastest_first() -> None:

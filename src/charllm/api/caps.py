@@ -15,6 +15,7 @@ from charllm.plan.caps import KINDS, Judge, sweep_caps
 from charllm.plan.settings import PER_STAGE, CapsKeywords, CapsSettings
 from charllm.plan.stage_caps import advise_stages
 from charllm.report.caps import render_caps
+from charllm.report.notebook import write_html
 from charllm.result.result import to_frame
 from charllm.spec.flags import take
 from charllm.spec.request import Table
@@ -51,6 +52,9 @@ class Caps:
 
     def __repr__(self) -> str:
         return render_caps(self.table)
+
+    def _repr_html_(self) -> str:
+        return write_html(lambda: repr(self))
 
 
 class Keywords(CapsKeywords, RunKeywords, total=False):

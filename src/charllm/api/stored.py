@@ -104,6 +104,11 @@ class Comparison:
 
         return render_comparison(self.metrics, self.settings)
 
+    def _repr_html_(self) -> str:
+        from charllm.report.notebook import write_html
+
+        return write_html(lambda: repr(self))
+
     def _rows(self) -> list[dict[str, Any]]:
         return [one.as_row() for one in self.metrics]
 

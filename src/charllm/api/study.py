@@ -11,6 +11,7 @@ from charllm.api.signature import public_with
 from charllm.errors import SpecError
 from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan, build_plan
 from charllm.measure.settings import MeasureSettings
+from charllm.report.notebook import write_html
 from charllm.report.study import render_study
 from charllm.result.result import to_frame
 from charllm.spec.flags import pop_keywords, read_keywords, take
@@ -58,6 +59,9 @@ class Sweep:
 
     def __repr__(self) -> str:
         return render_study(self.study, self.outcomes)
+
+    def _repr_html_(self) -> str:
+        return write_html(lambda: repr(self))
 
 
 @public_with(*SETTINGS)

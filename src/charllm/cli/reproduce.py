@@ -23,6 +23,8 @@ from charllm.cli.progress import track
 from charllm.report.tables import render_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from charllm.reproduce.run import Reproduced
 
 EXAMPLES = (
@@ -99,14 +101,16 @@ def rows_of(found: Reproduced) -> list[dict[str, Any]]:
 
 def render(found: Reproduced) -> str:
     """Return verdicts and recommendations as tables."""
-    from charllm.reproduce.words import LEVEL_WORDS, ends, number
+    from charllm.reproduce.words import LEVEL_WORDS, ends, number, reach
 
-    rows = [[one["name"], one["verdict"], number(one["effect"]), ends(one["interval"]) or "-", one["unit"]]
-            for one in found.findings]  # fmt: skip
+    def cells(one: Mapping[str, Any], name: str) -> list[str]:
+        error = reach(one["error_interval"] or one["interval"])
+        return [one["name"], one["verdict"], number(one[name], error), ends(one["interval"], error) or "-", one["unit"]]
+
+    rows = [cells(one, "effect") for one in found.findings]
     tables = [render_table("Findings", ("finding", "verdict", "effect", LEVEL_WORDS, "unit"), rows)]
     if found.recommendations:
-        rows = [[one["name"], number(one["gain"]), ends(one["interval"]) or "-", one["unit"], one["reverses_when"]]
-                for one in found.recommendations]  # fmt: skip
-        head = ("recommendation", "median gain", LEVEL_WORDS, "unit", "no gain")
+        rows = [[*cells(one, "gain"), one["reverses_when"]] for one in found.recommendations]
+        head = ("recommendation", "verdict", "median gain", LEVEL_WORDS, "unit", "no gain")
         tables.append(render_table("Recommendations", head, rows))
     return "\n\n".join(tables)

@@ -29,9 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print."""
-    from charllm.api.rl import compare_splits, describe_rl
+    from charllm.api.rl import compare_splits
     from charllm.report.phases import render_rl, render_splits
     from charllm.simulate.rl import predict_rl
+    from charllm.simulate.rl_step import describe_rl
 
     settings, request = read_keywords(RlSettings, given(arguments, RlSettings)), request_from(arguments)
     if settings.splits:

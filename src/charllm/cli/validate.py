@@ -10,7 +10,8 @@ sources are corrected for a stated reason; --doubtful scores doubtful rows separ
 
 `nccl FILE --cluster NAME|FILE.toml` reads a folder or table of `charllm bench nccl`, and predicts every collective.
 
-`generation` predicts published prefill, decode and power of engines, with nothing fitted on them; it reads no file.
+`generation` predicts published prefill, decode and power of engines, `rl` published steps of reinforcement learning and
+their phases, with nothing fitted on them; they read no file.
 
 `known` predicts well-known training runs that are described from their papers; it reads no file.
 
@@ -36,7 +37,12 @@ from charllm.cli.plots import pen
 from charllm.cli.progress import track
 from charllm.cli.validate_all import render_everything, score_everything
 from charllm.cli.validate_differences import render_differences, score_all_differences
-from charllm.cli.validate_generation import render_generation_rows, score_generation_rows
+from charllm.cli.validate_generation import (
+    render_generation_rows,
+    render_rl_rows,
+    score_generation_rows,
+    score_rl_rows,
+)
 from charllm.cli.validate_known import render_known, score_known
 from charllm.errors import SpecError
 from charllm.report.tables import render_table, wrap_all
@@ -52,6 +58,7 @@ EXAMPLES = (
     "charllm validate all --quick",
     "charllm validate differences",
     "charllm validate generation",
+    "charllm validate rl",
     "charllm validate known --plots",
     "charllm validate results --open",
     "charllm validate results --open --csv",
@@ -332,6 +339,7 @@ SCORINGS = {
     "all": Scoring(score_everything, render_everything, rows="scores"),
     "differences": Scoring(score_all_differences, render_differences, rows="pairs"),
     "generation": Scoring(score_generation_rows, render_generation_rows),
+    "rl": Scoring(score_rl_rows, render_rl_rows),
     "known": Scoring(score_known, render_known, drawn=("name", "predicted_s", "measured_s")),
 }
 """What a file may hold."""

@@ -1,4 +1,4 @@
-"""`charllm validate generation`: predicted prefill, decode and power of published generation."""
+"""`charllm validate generation` and `rl`: published generation, and steps of reinforcement learning, predicted."""
 
 import argparse
 from typing import Any
@@ -29,6 +29,24 @@ def render_generation_rows(table: dict[str, Any]) -> str:
     lines = ["under load: seconds of the median step; power of steps and of the prompts that are read between them"]
     lines += [f"not described: {count} rows ({reason})" for reason, count in sorted(table["left_out"].items())]
     lines.append("time to first token under load is queueing: not predicted")
+    return "\n\n".join([*parts, "\n".join(wrap_all(lines))])
+
+
+def score_rl_rows(_arguments: argparse.Namespace) -> dict[str, Any]:
+    """Predict every published step of reinforcement learning and return its scores."""
+    from charllm.evaluate.rl import score_rl
+
+    return score_rl()
+
+
+def render_rl_rows(table: dict[str, Any]) -> str:
+    """Lay the scores out: by part of a step, and by source."""
+    parts = [
+        render_table("Errors of published steps of reinforcement learning; nothing is fitted on them", COLUMNS,
+                     _cells(table["scores"])),
+        render_table("Errors of whole steps by source", COLUMNS, _cells(table["sources"])),
+    ]  # fmt: skip
+    lines = [f"not described: {count} rows ({reason})" for reason, count in sorted(table["left_out"].items())]
     return "\n\n".join([*parts, "\n".join(wrap_all(lines))])
 
 

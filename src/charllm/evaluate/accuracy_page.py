@@ -41,7 +41,11 @@ def render_page(scores: Sequence[Score]) -> str:
         ]
         if own:
             parts += [f"### {name[0].upper()}{name[1:]}", part.about, _table(own, with_quantity=True)]
-    parts += ["## Generation", GENERATION, _generation()]
+    from charllm.evaluate.generation import score_generation
+    from charllm.evaluate.rl import score_rl
+
+    parts += ["## Generation", GENERATION, _questions(score_generation())]
+    parts += ["## Reinforcement learning", RL, _questions(score_rl())]
     return "\n\n".join(parts) + "\n"
 
 
@@ -52,14 +56,16 @@ Time per token under load is that of a median step, its power that of steps and 
 to first token under load is queueing and is not predicted."""
 
 
-def _generation() -> str:
-    """Return the errors of published generation, by question."""
-    from charllm.evaluate.generation import score_generation
+RL = """Steps that NeMo RL prints, on 8 to 512 H100 and GB200, with their mean length; phases of three of them. Nothing
+is fitted on these rows; their errors were seen while five assumptions were chosen (evaluate/rl.py)."""
 
+
+def _questions(scored: Mapping[str, Any]) -> str:
+    """Return errors of rows that no training run stands behind, by question."""
     rows = [
         [name, str(one["scored"]), format_percent(one["median_abs_error_fraction"]),
          format_percent(one["p90_abs_error_fraction"]), format_percent(one["mean_error_fraction"])]
-        for name, one in score_generation()["scores"].items()
+        for name, one in scored["scores"].items()
     ]  # fmt: skip
     return _markdown(["rows of", "rows", "median error", "90th percentile", "mean"], rows, texts=1)
 

@@ -37,13 +37,15 @@ def describe_run(row: Mapping[str, str]) -> dict[str, Any]:
         # Which slots ran is not told: none is taken to be behind another.
         cluster["node"] = {"gpus": gpus // nodes, "upstream": [-1] * (gpus // nodes)}
     model |= {"name": f"{row['layers']} layers", "vocab": int(row["vocab_padded"]), "activation": "swiglu"}
+    # DeepSpeed's default leaves memory for copies unlocked.
+    offload = {"optimizer_offload_fraction": 1.0, "pinned_offload": False} if row["optimizer_offload"] == "cpu" else {}
     return {
         "model": model,
         "cluster": {**cluster, **({"fabric": FABRIC} if nodes > 1 else {})},
         "framework": "megatron-deepspeed",
         "parallelism": {"tp": int(row["tp"]), "pp": int(row["pp"]), "dp": int(row["dp"]), "zero": 1, "sp": False},
         "training": {"seq_length": int(row["seq"]), "micro_batch_size": int(row["mbs"]), "precision": "bf16",
-                     "global_batch_size": int(row["gbs"]), "recompute": "full"},
+                     "global_batch_size": int(row["gbs"]), "recompute": "full", **offload},
         "conditions": {"clock_cap_hz": MEGA * float(row["clock_mhz"]) if row["clock"] == LOCKED else None},
     }  # fmt: skip
 

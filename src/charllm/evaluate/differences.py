@@ -3,7 +3,7 @@
 Two runs of one board, or of one table of one source, whose settings differ in one kind of change are a pair. An effect
 is ln(second / first), of temperatures second minus first. Errors that both runs share cancel in it.
 Noise is how far the same effect differs on two boards, or a run from its repeat: 1.48 times the median, the standard
-deviation of a normal variable. An effect is clear where it is more than CLEAR times that.
+deviation of a normal variable; of whole degrees their root mean square. An effect is clear beyond CLEAR times that.
 Ignores: that runs are in several pairs, so that pairs are not independent.
 """
 
@@ -34,8 +34,10 @@ LEAST_REPEATS = 5
 RECOMPUTED = 4 / 3
 """FLOPs of a step that computes forward again over those of one that does not."""
 TIME, POWER, ENERGY = "step time", "mean power", "energy"
-RESOLUTION = {"peak temperature": (2 / 12) ** 0.5}
-"""Least noise: the difference of two readings in whole degrees has this standard deviation."""
+WHOLE = ("peak temperature",)
+"""Read in whole degrees: more than half of repeats differ by none, so that their root mean square is the noise."""
+WHOLE_DEVIATION = (2 / 12) ** 0.5
+"""Standard deviation of a difference of two numbers that are rounded to whole ones: the least noise of such."""
 
 
 class Reading(NamedTuple):
@@ -203,11 +205,15 @@ def noise_levels(pairs: Iterable[Pair]) -> dict[tuple[str, str], float]:
         together[quantity] += sizes
     keys = {(pair.data, pair.quantity) for pair in pairs}
     known = {key: repeated[key] if len(repeated[key]) >= LEAST_REPEATS else together[key[1]] for key in keys}
-    return {key: max(_deviation(sizes), RESOLUTION.get(key[1], 0.0)) for key, sizes in known.items()}
+    return {key: _deviation(sizes, whole=key[1] in WHOLE) for key, sizes in known.items()}
 
 
-def _deviation(sizes: Sequence[float]) -> float:
-    return DEVIATION_OVER_MEDIAN * statistics.median(sizes) if sizes else inf
+def _deviation(sizes: Sequence[float], *, whole: bool) -> float:
+    if not sizes:
+        return inf
+    if whole:
+        return max(WHOLE_DEVIATION, statistics.fmean(size**2 for size in sizes) ** 0.5)
+    return DEVIATION_OVER_MEDIAN * statistics.median(sizes)
 
 
 def percentile(sizes: Iterable[float]) -> float:

@@ -88,6 +88,9 @@ def read_framework(row: Row, release: str, gpu: str, recipe: Mapping[str, Any], 
     # A column that holds for the last step of a ladder may not hold for the others.
     if "dispatcher" not in ladder and (dispatcher := read_dispatcher(row)):
         table["dispatcher"] = dispatcher
+    if release.startswith("torchtitan") and table.get("dispatcher") in ("deepep", "hybridep"):
+        # DeepEP's kernels sort tokens by expert, too.
+        table["fused_permute"] = True
     captured = read_choice(row, "graphs", GRAPHS) or _said_graphs(overlap, recipe) or _recipe_graphs(row)
     if captured is None and sparse and "graphs" in recipe:
         # A row that speaks of experts' exchange, but not of graphs, has none.

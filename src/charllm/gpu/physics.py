@@ -14,13 +14,15 @@ Ignores: operand values beyond random and zeros; hot spots; conversion losses th
 Governor: at every tick (25 ms), from the mean power of the last two: above its target the clock falls at once to where
 dynamic power, which grows as f v^2, meets it; below, it climbs part of the way back. The target is `burst` times the
 cap while the mean over a second is below `hold` times the cap, and `hold` from then on; full matrix units never clock
-above `burst_clock`. Above the operating temperature each degree takes a share of the clock, down to the
-lowest that heat leaves; memory above its own limit counts alike.
+above `burst_clock`. Above the operating temperature each degree takes a share of the clock, down to the lowest that
+heat leaves, where it stays until the die is cooler by the hysteresis; memory above its own limit counts alike.
 Source: read on H200 boards (evaluate/h200/readings): a burst after idle reads 820 to 980 W for one box, 722 to 735 W
 at 1485 MHz until 1 s has passed, then 660 to 712 W around 692 W; the clock is back at 1965 MHz within two readings;
 zeros as operands run at 1754 MHz with power named as the reason. Climb and highest matrix clock are chosen on five
 square waves, seven others and duty cycles are scored. Thermal gain: assumed, so that an H100 at 88 C has 450 to 550 of
-1755 MHz, as one was read (matt.sh/cloud-gpu-thermal-throttling). Memory: NVML names one reason for both limits.
+1755 MHz, as one was read (matt.sh/cloud-gpu-thermal-throttling). Hysteresis: V100 nodes that heat limits take longer
+at 1597 MHz than at 1410, and there than at 1380 (evaluate/clock_locked.py), as a clock that swings does. Memory: NVML
+names one reason for both limits.
 Ignores: 15 MHz steps, limits on peak current below a millisecond, memory that is itself slowed by heat.
 
 Heat: under constant power a pole goes to its target as x = target + (x0 - target) exp(-t / time constant).
@@ -73,6 +75,7 @@ class Board(NamedTuple):
     memory_operating_c: float
     """Infinite where no limit is known."""
     thermal_step_fraction: float
+    thermal_hysteresis_k: float
     slowdown_fraction: float
 
 
@@ -112,6 +115,7 @@ def board_of(gpu: Gpu, conditions: Conditions | None = None) -> Board:
         operating_c=gpu.max_operating_temperature_c,
         memory_operating_c=gpu.memory_operating_temperature_c or math.inf,
         thermal_step_fraction=governor.thermal_step_fraction,
+        thermal_hysteresis_k=governor.thermal_hysteresis_k,
         slowdown_fraction=governor.slowdown_fraction,
     )
 
@@ -221,8 +225,12 @@ def next_clock(
     allowed = max(board.clock_min_hz, min(allowed, board.asked_clock_hz))
     cause = POWER if allowed < 0.998 * board.asked_clock_hz and wanted < board.asked_clock_hz else 0
     over_k = max(temperature_c - board.operating_c, memory_c - board.memory_operating_c)
-    if over_k > 0:
-        cool_hz = board.asked_clock_hz * max(board.slowdown_fraction, 1 - board.thermal_step_fraction * over_k)
+    least_hz = board.slowdown_fraction * board.asked_clock_hz
+    # A clock that heat has taken to its least stays there until the hysteresis is over.
+    slowed = board.thermal_hysteresis_k > 0 and clock_hz < 1.01 * least_hz and over_k > -board.thermal_hysteresis_k
+    if over_k > 0 or slowed:
+        left_hz = least_hz if slowed else board.asked_clock_hz * (1 - board.thermal_step_fraction * over_k)
+        cool_hz = max(least_hz, left_hz)
         if cool_hz < allowed:
             allowed, cause = max(board.clock_min_hz, cool_hz), THERMAL
     if brake_hz < allowed:

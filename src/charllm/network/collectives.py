@@ -138,7 +138,8 @@ def _group_path(run: RunSpec, links: GroupLinks) -> GroupPath:
         link_bandwidth(run.cluster, links.ring_hops, local),
         share if leaves else inf,
         run.cluster.node.in_switch_reduction and run.framework.in_switch_reduction,
-        run.framework.direct_all_reduce,
+        # Ranks write to each other's memory within a host alone.
+        run.framework.direct_all_reduce and links.degree <= run.cluster.node.gpus,
     )
 
 

@@ -17,6 +17,8 @@ from charllm.plan.metrics import Economics, derive_metrics
 from charllm.plan.plan import Plan
 from charllm.plan.strategy import name_strategy
 from charllm.plan.whole_run import WholeRun
+from charllm.report.budget import render_budget
+from charllm.report.notebook import write_html
 from charllm.result.description import describe_machine
 from charllm.units import DAY_S, KILO, KWH_J, MEGA, TERA
 
@@ -26,7 +28,7 @@ COLUMNS = ("cluster", "machine", "gpus", "strategy", "tokens", "tokens_per_s", "
            "power_peak_mw", "energy_mwh", "co2_t", "meets", "why_not", "command")  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Budget:
     """One row for each machine."""
 
@@ -36,6 +38,13 @@ class Budget:
     currency: str = ""
     objective: str = "throughput"
     plans: Sequence[Plan] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        machines = ", ".join(f"{row['cluster']} {'meets' if row['meets'] else 'breaks'}" for row in self.rows)
+        return f"Budget({self.objective}: {machines})"
+
+    def _repr_html_(self) -> str:
+        return write_html(lambda: render_budget(self.as_table()))
 
     def to_frame(self) -> Any:
         """Return a pandas table with a row for each machine."""

@@ -75,6 +75,13 @@ class Plan:
         first = name_strategy(self.best[0].run) if self.best else "none"
         return f"Plan({self.objective.name}: {first}; {self.counts.visited:,} strategies considered)"
 
+    def _repr_html_(self) -> str:
+        from charllm.report.notebook import write_html
+        from charllm.report.plan import render_plan
+
+        best = self.best[0].run
+        return write_html(lambda: render_plan(self.as_table(), write_command(best) or name_strategy(best)))
+
     def to_json(self) -> str:
         """Return the plan as JSON."""
         return json.dumps(self.as_table(), indent=2, allow_nan=False)

@@ -10,7 +10,8 @@ import shutil
 import textwrap
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
 
 from charllm.result.metrics import quantity
 from charllm.spec.request import dotted_fields
@@ -36,6 +37,20 @@ def terminal_columns() -> int:
     return max(40, shutil.get_terminal_size((PIPED_COLUMNS, 24)).columns)
 
 
+class Table(NamedTuple):
+    """What a table is made of."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+COLLECTED: ContextVar[list[Table] | None] = ContextVar("COLLECTED", default=None)
+"""Where tables go that are not laid out as text (report/notebook.py)."""
+MARK = "\0"
+"""Stands in the text for a table that was collected."""
+
+
 def render_table(
     title: str,
     columns: Sequence[str],
@@ -50,6 +65,9 @@ def render_table(
     `drop` names the columns that may be left out, the least important first (by default all but two, the last first);
     `where` is the flag that shows all, where there is one beside a wider terminal.
     """
+    if (collected := COLLECTED.get()) is not None:
+        collected.append(Table(title, columns, rows))
+        return MARK
     width = width or terminal_columns()
     kept, dropped = _choose_columns(columns, rows, columns[:1:-1] if drop is None else drop, width)
     shown = [[row[index] for index in kept] for row in rows]

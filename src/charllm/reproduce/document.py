@@ -15,11 +15,14 @@ from charllm.reproduce.words import (
     NOT_DRAWN,
     NOT_MAPPED,
     accuracy,
+    accuracy_words,
     ends,
     evidence,
+    gain_words,
     holds_when,
     interval_basis,
     number,
+    reach,
     reason,
     reverses_when,
     with_ends,
@@ -59,7 +62,7 @@ def write_document(
             f"[{one.finding.name}](#{one.finding.name})",
             one.finding.claim.text,
             f"**{one.verdict.verdict}**",
-            with_ends(one.verdict.effect, one.interval, one.finding.unit),
+            with_ends(one.verdict.effect, one.interval, one.finding.unit, one.verdict.ends),
             accuracy(one),
             one.finding.claim.answer,
             reason(one),
@@ -155,15 +158,18 @@ def _describe(judged: Judged) -> list[str]:
     cells = []
     for name, effect in judged.effects.items():
         told = "not possible" if effect is None else seen(judged, name)
-        around = ends(finding.claim.around(effect)) if effect is not None and finding.claim.accuracy else ""
-        cells.append([name, number(effect), around, ends(judged.intervals.get(name)), told])
+        interval = judged.intervals.get(name)
+        around = finding.claim.around(effect) if effect is not None and finding.claim.accuracy else None
+        error = reach(around or interval)
+        cells.append([name, number(effect, error), ends(around, error), ends(interval, error), told])
     lines += [*_table(("configuration", "effect", "with its error", LEVEL_WORDS, "verdict"), cells), ""]
     if judged.readings:
+        error = reach(judged.verdict.ends or judged.interval)
         cells = [
             [
                 entry["reading"],
-                number(entry["median"]),
-                ends(entry["range"]),
+                number(entry["median"], error),
+                ends(entry["range"], error),
                 _shares(entry["shown_by"]),
                 entry["verdict"] or "",
             ]
@@ -184,9 +190,9 @@ def _shares(counts: Sequence[int] | None) -> str:
 def _map(judged: Judged) -> list[str]:
     """Return the headline in every cell of the map's grid, bold where the finding holds."""
     asked, found = map_of(judged.finding), {cell.setting: cell for cell in judged.mapped}
-    rows = []
+    rows, error = [], reach(judged.verdict.ends or judged.interval)
     for row, cells in asked.grid.items():
-        told = [(number(found[setting].effect), found[setting].verdict) for setting in cells.values()]
+        told = [(number(found[setting].effect, error), found[setting].verdict) for setting in cells.values()]
         rows.append([row, *(f"**{text}**" if verdict == HOLDS else text for text, verdict in told)])
     columns = list(next(iter(asked.grid.values())))
     return _table((asked.row_title, *(f"{asked.column_title} {column}" for column in columns)), rows)
@@ -197,13 +203,17 @@ def _recommendations(advice: Sequence[Advice]) -> list[str]:
         [
             one.recommendation.claim,
             one.recommendation.counterfactual,
-            with_ends(one.gain, one.interval, one.recommendation.unit),
+            with_ends(one.gain, one.interval, one.recommendation.unit, one.verdict.ends),
+            gain_words(one),
+            accuracy_words(one.recommendation.gain, one.verdict),
             reverses_when(one),
             one.recommendation.cost,
         ]
         for one in advice
     ]
-    return _table(("advice", "simulated change", f"median gain ({LEVEL_WORDS})", "no gain", "cost not counted"), cells)
+    head = ("advice", "simulated change", f"median gain ({LEVEL_WORDS})", "verdict", "model's error", "no gain",
+            "cost not counted")  # fmt: skip
+    return _table(head, cells)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

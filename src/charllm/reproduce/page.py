@@ -14,11 +14,13 @@ from charllm.reproduce.words import (
     LEVEL_WORDS,
     NOT_DRAWN,
     accuracy,
+    accuracy_words,
     ends,
+    gain_words,
     holds_when,
     interval_basis,
     listed,
-    number,
+    reach,
     reason,
     reverses_when,
     with_ends,
@@ -76,9 +78,9 @@ def _facts(judged: Sequence[Judged]) -> list[Fact]:
         Fact(
             one.finding.name,
             one.verdict.verdict,
-            f"{LEVEL_WORDS}: {ends(one.interval)}" if one.interval else "",
+            f"{LEVEL_WORDS}: {ends(one.interval, reach(one.verdict.ends or one.interval))}" if one.interval else "",
             f"finding-{one.finding.name}",
-            f"{number(one.verdict.effect)} {one.finding.unit}",
+            with_ends(one.verdict.effect, None, one.finding.unit, one.verdict.ends or one.interval),
         )
         for one in judged[:6]
     ]
@@ -90,7 +92,7 @@ def _verdicts(judged: Sequence[Judged]) -> Figure:
         "verdict": Column("verdict", [one.verdict.verdict for one in judged]),
         "effect": Column(
             f"effect ({LEVEL_WORDS})",
-            [with_ends(one.verdict.effect, one.interval, one.finding.unit) for one in judged],
+            [with_ends(one.verdict.effect, one.interval, one.finding.unit, one.verdict.ends) for one in judged],
         ),
         "error": Column("model's error", [accuracy(one) for one in judged]),
         "measured": Column("measured or published", [one.finding.claim.answer or None for one in judged]),
@@ -233,8 +235,10 @@ def _advice(advice: Sequence[Advice]) -> Figure:
         "counterfactual": Column("simulated change", [one.recommendation.counterfactual for one in advice]),
         "gain": Column(
             f"median gain ({LEVEL_WORDS})",
-            [with_ends(one.gain, one.interval, one.recommendation.unit) for one in advice],
+            [with_ends(one.gain, one.interval, one.recommendation.unit, one.verdict.ends) for one in advice],
         ),
+        "verdict": Column("verdict", [gain_words(one) for one in advice]),
+        "error": Column("model's error", [accuracy_words(one.recommendation.gain, one.verdict) for one in advice]),
         "reverses": Column("no gain", [reverses_when(one) for one in advice]),
         "cost": Column("cost not counted", [one.recommendation.cost for one in advice]),
     }
@@ -249,10 +253,13 @@ def _advice(advice: Sequence[Advice]) -> Figure:
 def _gains(advice: Advice) -> Figure:
     asked = advice.recommendation
     known = {name: gain for name, gain in advice.gains.items() if gain is not None}
-    gain = f"median {number(advice.gain)} {asked.unit}"
+    gain = f"median {with_ends(advice.gain, None, asked.unit, advice.verdict.ends or advice.interval)}"
     message = f"{asked.counterfactual[:1].upper()}{asked.counterfactual[1:]}: {gain}. No gain: {reverses_when(advice)}."
-    kinds = {name: GAINS if gain >= asked.worth else GAINS_NOT for name, gain in known.items()}
+    verdict = advice.verdict
+    kinds = {
+        name: GAINS if name in verdict.supporting else GAINS_NOT if name in verdict.against else OPEN for name in known
+    }
     whiskers = f"Whiskers: {LEVEL_WORDS}. " if advice.interval else ""
     name, conditions = f"recommendation-{asked.name}", f"{whiskers}{CONDITIONS}"
     figure = _effects_figure(name, asked.claim, message, known, advice.intervals, asked.unit, conditions, kinds)
-    return replace(figure, options={**figure.options, "kinds": [GAINS, GAINS_NOT]})
+    return replace(figure, options={**figure.options, "kinds": [GAINS, GAINS_NOT, OPEN]})

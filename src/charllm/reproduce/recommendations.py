@@ -4,13 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from charllm.catalog.resolve import resolve_cluster
+from charllm.report.claims import Accuracy, Claim
 from charllm.reproduce.conditions import Setting
 from charllm.reproduce.finding import Configuration, Configurations, Number, percent_less, percent_more
 from charllm.reproduce.findings.hardware import best_of_each, best_percent, candidates
 from charllm.reproduce.paper import H100, H200, MODELS, Request, degrees, dense_runs, run_of, runs_of, with_change
+from charllm.result.differences import ANY
 from charllm.units import GIB
 
 SPEED, EFFICIENCY = percent_more("tokens_per_s"), percent_more("tokens_per_j")
+FASTER, CHEAPER = Accuracy("step time", ANY, "%"), Accuracy("energy", ANY, "%")
 SPREAD = (
     "gpt3-175b tp8-pp4 / act", "gpt3-175b tp2-pp16 / act", "llama3-70b tp4-pp4 / act", "llama3-70b tp8-fsdp4 / act",
     "mixtral-8x22b ep8-tp1-pp4 / act", "mixtral-8x22b ep8-tp4 / act", "mixtral-8x7b ep8-tp1 / act",
@@ -29,10 +32,17 @@ class Recommendation:
     configurations: Configurations
     worth: float = 1.0
     """A smaller gain counts as none."""
+    accuracy: Accuracy | None = None
+    """Which differences its gains are; None: no error of them is known."""
     arms: tuple[Setting, ...] = ()
     """Further conditions under which it is judged."""
     cost: str = ""
     """What the change costs that is not in the gain."""
+
+    @property
+    def gain(self) -> Claim:
+        """That the change gains, as a claim: judged by the rule of findings."""
+        return Claim(name=self.name, text=self.claim, unit=self.unit, least=self.worth, accuracy=self.accuracy)
 
     @property
     def runs(self) -> list[Request]:
@@ -53,6 +63,7 @@ def nics() -> Recommendation:
     """A NIC for each GPU."""
     return Recommendation(
         name="nics-per-gpu",
+        accuracy=FASTER,
         claim="Give every GPU its own NIC.",
         counterfactual="eight NICs of 100 Gb/s per node instead of one, 32 H200",
         unit="% higher throughput",
@@ -66,6 +77,7 @@ def memory() -> Recommendation:
     """Larger memory against more GPUs."""
     return Recommendation(
         name="memory-not-count",
+        accuracy=CHEAPER,
         claim="Prefer larger GPU memory to more GPUs for models that need recomputation or are communication-bound.",
         counterfactual="32 H200 (141 GB) instead of 64 H100 (80 GB), each with its most efficient strategy that fits",
         unit="% more tokens per joule",
@@ -86,6 +98,7 @@ def larger_memory() -> Recommendation:
         found[model] = Configuration((*larger, *now), best_percent(len(larger), "tokens_per_s"))
     return Recommendation(
         name="memory-size",
+        accuracy=FASTER,
         claim="Give GPUs enough memory to train without recomputation.",
         counterfactual=f"{h200 / GIB:.0f} GiB instead of 80 GB of memory on 64 H100, each with its fastest strategy "
         "that fits",
@@ -100,6 +113,7 @@ def airflow() -> Recommendation:
     change = {"cluster": {"node": {"upstream": [-1] * 8, "preheat_k_per_w": 0.0, "rear_sink_fraction": 1.0}}}
     return Recommendation(
         name="airflow-order",
+        accuracy=FASTER,
         claim="Do not place one GPU behind another in the airflow.",
         counterfactual="every slot of the H200 node at the inlet, with the heat sink of a front slot",
         unit="% higher throughput",
@@ -120,6 +134,7 @@ def slot_caps() -> Recommendation:
         found[name] = Configuration((with_change(run, capped), run), EFFICIENCY)
     return Recommendation(
         name="slot-caps",
+        accuracy=CHEAPER,
         claim="Set a lower power cap for rear slots than for front slots.",
         counterfactual="rear slots of every node capped at 93 % of the board's limit",
         unit="% more tokens per joule",
@@ -134,6 +149,7 @@ def liquid() -> Recommendation:
     """Liquid cooling."""
     return Recommendation(
         name="liquid-cooling",
+        accuracy=CHEAPER,
         claim="Use liquid cooling.",
         counterfactual="cold plates instead of air cooling, with coolant at the former inlet temperature",
         unit="% more tokens per joule",
@@ -167,6 +183,7 @@ def fabric() -> Recommendation:
     """A faster fabric."""
     return Recommendation(
         name="fabric",
+        accuracy=FASTER,
         claim="Build nodes with at least 400 Gb/s where strategies send gradients, weights or tokens between nodes.",
         counterfactual="400 Gb/s per node instead of 100 Gb/s",
         unit="% higher throughput",
@@ -188,6 +205,7 @@ def inside_nodes() -> Recommendation:
     }
     return Recommendation(
         name="experts-inside-nodes",
+        accuracy=Accuracy("step time", "strategy", "%"),
         claim="Keep expert groups within a node and use pipeline parallelism between nodes.",
         counterfactual="expert groups inside nodes (EP8-TP1-PP4) instead of across nodes, Mixtral-8x22B",
         unit="% higher throughput",

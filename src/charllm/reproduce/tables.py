@@ -2,8 +2,19 @@
 
 from typing import Any
 
+from charllm.report.claims import HOLDS
 from charllm.reproduce.verdicts import Advice, Judged, share
-from charllm.reproduce.words import NOT_DRAWN, accuracy, evidence, holds_when, interval_basis, reason, reverses_when
+from charllm.reproduce.words import (
+    NOT_DRAWN,
+    accuracy,
+    accuracy_words,
+    evidence,
+    gain_words,
+    holds_when,
+    interval_basis,
+    reason,
+    reverses_when,
+)
 from charllm.result.uncertainty import LEVEL
 
 
@@ -52,7 +63,11 @@ def advice_table(advice: Advice) -> dict[str, Any]:
         "reverses_when": reverses_when(advice),
         "name": asked.name,
         "unit": asked.unit,
-        "worth_it": advice.gain is not None and advice.gain >= asked.worth,
+        "verdict": gain_words(advice),
+        "worth_it": advice.verdict.verdict == HOLDS,
+        "rule": asked.gain.rule,
+        "error_interval": list(advice.verdict.ends) if advice.verdict.ends else None,
+        "error_basis": accuracy_words(asked.gain, advice.verdict),
         "interval_level": LEVEL if advice.interval else None,
         "interval_basis": interval_basis(advice.drawn) if advice.interval else NOT_DRAWN,
         "gains": dict(advice.gains),

@@ -48,6 +48,7 @@ class Advice(NamedTuple):
 
     recommendation: Recommendation
     gains: Effects
+    verdict: Verdict
     gain: float | None
     interval: list[float] | None
     intervals: Mapping[str, list[float] | None]
@@ -120,6 +121,7 @@ def advise(recommendation: Recommendation, rows: Rows, *, drawn: bool) -> Advice
     return Advice(
         recommendation=recommendation,
         gains=gains,
+        verdict=judge(recommendation.gain, gains, _intervals(gains, each)),
         gain=middle(gains),
         interval=interval(middle(gains), [middle(one) for one in each]),
         intervals=_intervals(gains, each),

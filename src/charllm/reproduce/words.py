@@ -1,8 +1,9 @@
 """Findings and recommendations in words: reason, evidence, conditions, and when a recommendation reverses."""
 
 from collections.abc import Sequence
+from math import floor, log10
 
-from charllm.report.claims import HOLDS, Verdict
+from charllm.report.claims import FAILS, HOLDS, Claim, Verdict
 from charllm.reproduce.maps import map_of
 from charllm.reproduce.verdicts import Advice, Judged, share
 from charllm.result.uncertainty import LEVEL
@@ -32,7 +33,8 @@ def reason(judged: Judged) -> str:
         return NOT_RUN
     parts = [judged.finding.claim.why, share_words(verdict)]
     if claim.size is not None:
-        parts.append(f"{claim.headline} effect {number(verdict.effect)}, claimed {claim.size:g}")
+        effect = number(verdict.effect, reach(verdict.ends or judged.interval))
+        parts.append(f"{claim.headline} effect {effect}, claimed {claim.size:g}")
     if judged.drawn:
         same = judged.drawn_verdicts.get(verdict.verdict, 0)
         parts.append(f"same verdict in {same} of {sum(judged.drawn_verdicts.values())} draws")
@@ -50,10 +52,14 @@ def share_words(verdict: Verdict) -> str:
 
 def accuracy(judged: Judged) -> str:
     """Say how far the headline may be off, and what that rests on."""
-    claim, around = judged.finding.claim, judged.verdict.ends
-    if claim.accuracy is None or around is None:
+    return accuracy_words(judged.finding.claim, judged.verdict)
+
+
+def accuracy_words(claim: Claim, verdict: Verdict) -> str:
+    """Say between what a headline lies, and what that rests on."""
+    if claim.accuracy is None or verdict.ends is None:
         return "no error of this kind of effect is known"
-    return f"{ends(around)} by the {claim.accuracy.words}"
+    return f"{ends(verdict.ends, reach(verdict.ends))} by the {claim.accuracy.words}"
 
 
 def evidence(judged: Judged) -> str:
@@ -62,7 +68,12 @@ def evidence(judged: Judged) -> str:
     known = [effect for effect in judged.effects.values() if effect is not None]
     if not known:
         return reason(judged)
-    parts = [reason(judged), f"effects {ends([min(known), max(known)])} ({judged.finding.unit})", accuracy(judged)]
+    error = reach(verdict.ends or judged.interval)
+    parts = [
+        reason(judged),
+        f"effects {ends([min(known), max(known)], error)} ({judged.finding.unit})",
+        accuracy(judged),
+    ]
     if verdict.against:
         parts.append(f"against: {listed(verdict.against)}")
     if judged.finding.claim.answer:
@@ -80,23 +91,34 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def number(value: float | None) -> str:
-    """Write an effect with three significant digits."""
+def reach(around: Sequence[float] | None) -> float | None:
+    """Return half the width of what an effect lies in, where that is known."""
+    return (around[1] - around[0]) / 2 if around and around[1] > around[0] else None
+
+
+def number(value: float | None, error: float | None = None) -> str:
+    """Write an effect no finer than the first digit of its error; with three digits where none is known."""
     if value is None:
         return "unknown"
+    if error:
+        digits = -floor(log10(error))
+        return f"{round(value, digits) + 0.0:,.{max(0, digits)}f}"
     return (
         f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 or value == 0 else f"{value:.1g}"
     )
 
 
-def ends(interval: Sequence[float] | None) -> str:
+def ends(interval: Sequence[float] | None, error: float | None = None) -> str:
     """Write an interval or a range."""
-    return f"{number(interval[0])} to {number(interval[1])}" if interval else ""
+    return f"{number(interval[0], error)} to {number(interval[1], error)}" if interval else ""
 
 
-def with_ends(effect: float | None, interval: Sequence[float] | None, unit: str) -> str:
-    """Write an effect with its interval, where there is one, and its unit."""
-    return f"{number(effect)}{f' ({ends(interval)})' if interval else ''} {unit}"
+def with_ends(
+    effect: float | None, interval: Sequence[float] | None, unit: str, around: Sequence[float] | None = None
+) -> str:
+    """Write an effect with its interval, where there is one, and its unit, no finer than its error."""
+    error = reach(around or interval)
+    return f"{number(effect, error)}{f' ({ends(interval, error)})' if interval else ''} {unit}"
 
 
 def holds_when(judged: Judged) -> str:
@@ -128,24 +150,25 @@ def _span(title: str, held: Sequence[str], columns: Sequence[str]) -> str:
     return f"{title} {', '.join(held)}"
 
 
+def gain_words(advice: Advice) -> str:
+    """Say whether a change gains, on the three levels of findings."""
+    return {HOLDS: "a gain", FAILS: "no gain"}.get(advice.verdict.verdict, advice.verdict.verdict)
+
+
 def reverses_when(advice: Advice) -> str:
-    """Say for which configurations and under which conditions there is no gain."""
-    asked, worth = advice.recommendation, advice.recommendation.worth
-    idle = [name for name, gain in advice.gains.items() if gain is not None and gain < worth]
-    arms = [f"({words}): {number(gain)} %" for words, gain in advice.arms if gain is not None and gain < worth]
-    grows = [
-        f"({words}): {number(gain)} %"
-        for words, gain in advice.arms
-        if gain is not None and advice.gain is not None and gain >= worth > advice.gain
+    """Say for which configurations and under which conditions there is no gain, or none that can be told."""
+    asked, verdict = advice.recommendation, advice.verdict
+    known = [(words, gain, asked.gain.around(gain)) for words, gain in advice.arms if gain is not None]
+    told = {words: f"({words}): {number(gain, reach(around))} %" for words, gain, around in known}
+    idle = [told[words] for words, _gain, (_low, high) in known if high <= asked.worth]
+    grows = [told[words] for words, _gain, (low, _high) in known if low > asked.worth and verdict.verdict != HOLDS]
+    parts = [
+        (f"no gain of {asked.worth:g} % for", verdict.against),
+        ("within the error for", verdict.open),
+        ("median no gain at", idle),
+        ("median a gain at", grows),
     ]
-    parts = []
-    if idle:
-        parts.append(f"gain below {worth:g} % for {listed(idle)}")
-    if arms:
-        parts.append(f"median gain below {worth:g} % at {listed(arms)}")
-    if grows:
-        parts.append(f"median gain above {worth:g} % at {listed(grows)}")
-    if not parts:
+    if not any(found for _words, found in parts):
         tried = f" under {len(asked.arms) + 1} conditions" if asked.arms else ""
         return f"not observed in {len(advice.gains)} configurations{tried}"
-    return "; ".join(parts)
+    return "; ".join(f"{words} {listed(found)}" for words, found in parts if found)

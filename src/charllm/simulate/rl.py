@@ -2,11 +2,13 @@
 
 Equation: colocated, t = rollout + reward + log-probabilities + updates + transfer. On GPUs of their own, on-policy
 phases still follow each other while the other GPUs wait; one step off, t = max(rollout, training) + transfer.
-Transfer: each engine rank receives its share of the weights, W / (tp pp) bytes, at the bandwidth of its NIC where
-training spans nodes or has GPUs of its own, else of its links.
+Transfer: trainers gather or broadcast whole tensors, of which an engine rank keeps its part: all weights in 16 bits
+reach every GPU over its own NIC, or every node over all of its NICs if the engine has GPUs of its own; over links where
+all GPUs share a domain. For a colocated engine states of training leave the GPU and return over PCIe, in memory that is
+not page-locked.
 Source: NeMo RL, verl, Miles for the phases; simulate/rollout.py for rollouts, simulate/cycle.py for power and heat.
 Ignores: critics, packing of unequal sequences (all are trained at the mean length), engines that wake and sleep unless
-given as seconds, training states that do not fit beside a colocated engine (they are taken to leave the GPU).
+given as seconds.
 """
 
 from collections.abc import Callable
@@ -36,9 +38,13 @@ from charllm.units import format_percent
 from charllm.workload.parameters import count_active_parameters, count_parameters
 from charllm.workload.step import build_step
 from charllm.workload.table import tabulate_memory
+from charllm.workload.update import PAGED_FRACTION
 
+WEIGHT_BYTES, REFERENCE_COPIES = 2.0, 3
+"""Of a weight that is sent; and how often weights pass PCIe for log-probabilities of a reference model, which waits on
+the host: those of the policy out, those of the reference in, those of the policy back (published: NeMo RL)."""
 ROLLOUT = ("prefill", "decode", "stragglers")
-TRAINING = ("reward and overhead", "log-probabilities", "reference", "update")
+TRAINING = ("reward and overhead", "log-probabilities", "reference weights", "reference", "update")
 """Phases of the engine, and of training; the rest is waiting and transfer."""
 
 
@@ -74,7 +80,7 @@ def predict_rl(step: RlStep, before_round: Callable[[], None] = proceed) -> RunR
     """Predict seconds, energy, power and temperature of every phase and of the step."""
     asked = step.settings
     lengths = Lengths(asked.response_length, asked.length_spread_fraction, asked.longest_response)
-    rollout = rollout_phases(step.rollout, lengths, asked.samples)
+    rollout = rollout_phases(step.rollout, lengths, asked.samples, shared=not step.split)
     verdict = judge_memory(build_step(step.train))
     if not rollout or not verdict.fits:
         what = "an update" if rollout else "one sequence beside the weights of the engine"
@@ -98,7 +104,8 @@ def _training_phases(step: RlStep) -> list[Phase]:
     scored = build_step(step.score)
     phases.append(Phase("log-probabilities", scored, tokens=tokens))
     if not asked.no_reference:
-        phases.append(Phase("reference", scored, tokens=tokens))
+        copy_s = _copy_seconds(step.train, REFERENCE_COPIES, weights_alone=True)
+        phases += [Phase("reference weights", None, rest_s=copy_s), Phase("reference", scored, tokens=tokens)]
     return [*phases, Phase("update", build_step(step.train), step.updates, tokens=tokens)]
 
 
@@ -122,14 +129,25 @@ def _wait(seconds: float) -> Phase:
 
 
 def transfer_seconds(step: RlStep) -> float:
-    """Return how long weights take from training to the engine (module docstring)."""
-    run, degrees = step.rollout, step.rollout.parallelism
-    share_bytes = 2.0 * count_parameters(run.model, with_mtp=False) / (degrees.tp * degrees.pp)
+    """Return how long weights take from training to the engine, and states to the host and back (module docstring)."""
+    run, train = step.rollout, step.train
     cluster, constants = run.cluster, constants_of(run.cluster, NETWORK)
-    if step.split or step.train.cluster.nodes > 1:
-        node_bytes_per_s = constants.nic_fraction * cluster.fabric.node_bandwidth_bytes_per_s
-        return share_bytes * cluster.node.gpus / max(1.0, node_bytes_per_s)
-    return share_bytes / (constants.link_fraction * link_bandwidth(cluster))
+    size_bytes = WEIGHT_BYTES * count_parameters(run.model, with_mtp=False)
+    nodes = train.cluster.nodes + (cluster.nodes if step.split else 0)
+    bandwidth = constants.link_fraction * link_bandwidth(cluster)
+    if nodes > cluster.domain_nodes:
+        # A broadcast to a node comes over all of its NICs; ranks that gather from their own groups use one each.
+        receivers = 1 if step.split else cluster.node.gpus
+        nics = constants.nic_fraction * cluster.fabric.node_bandwidth_bytes_per_s / receivers
+        bandwidth = min(bandwidth, nics)
+    return size_bytes / bandwidth + (0.0 if step.split else _copy_seconds(train, 2, weights_alone=False))
+
+
+def _copy_seconds(train: RunSpec, times: int, *, weights_alone: bool) -> float:
+    """Return how long states of training, or weights alone, take from GPU to host or back so many times."""
+    worst = judge_memory(build_step(train)).worst
+    states = worst.weights + (0.0 if weights_alone else worst.gradients + worst.optimizer)
+    return times * states / (PAGED_FRACTION * train.cluster.node.pcie_bandwidth_bytes_per_s)
 
 
 def _result(step: RlStep, cycles: list[list[PhaseRun]], lengths: Lengths) -> RunResult:
@@ -157,7 +175,8 @@ def _result(step: RlStep, cycles: list[list[PhaseRun]], lengths: Lengths) -> Run
         "active_parameters": count_active_parameters(run.model),
     }
     whole = joined[-1][1]._replace(cluster_w=cluster_w)
-    longest = shorten(whole._replace(series=whole.series[:, : len(cluster_w)]))
+    boxes = min(len(cluster_w), whole.series.shape[1])
+    longest = shorten(whole._replace(cluster_w=cluster_w[:boxes], series=whole.series[:, :boxes]))
     tables: Tables = {
         "description": partial(tabulate_description, run),
         "figures": partial(tabulate_figures, run),

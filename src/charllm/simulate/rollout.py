@@ -25,8 +25,11 @@ SHARES = (1.0, 0.75, 0.5, 0.25, 0.08)
 """Shares of a replica's sequences that are active, between which a decode step is priced once; then the last ones."""
 STRAGGLING_SHARE = 0.25
 """Share of active sequences below which a phase is called stragglers."""
-MEMORY_FRACTION = 0.9
-"""Published: share of a GPU's memory that vLLM fills with weights and cache (gpu_memory_utilization)."""
+ENDLESS_SHARE = 0.005
+"""Assumed: share of answers that repeat themselves until they are cut off."""
+MEMORY_FRACTION, SHARED_MEMORY_FRACTION = 0.8, 0.6
+"""Published: share of a GPU's memory that the engine fills with weights and cache (gpu_memory_utilization), on GPUs of
+its own and on those that also train: NeMo RL's recipes."""
 POINTS = 2048
 
 
@@ -45,6 +48,8 @@ class Lengths(NamedTuple):
         """Return the lengths of equally likely answers, the shortest first; their mean is the one asked for."""
         sigma = float(np.sqrt(np.log(1 + self.spread_fraction**2)))
         shape = np.exp(sigma * _NORMAL)
+        if self.spread_fraction:
+            shape[_PLACES > 1 - ENDLESS_SHARE] = np.inf
         low, high = 0.0, self.longest
         for _ in range(60):
             middle = (low + high) / 2
@@ -73,23 +78,24 @@ def list_stretches(lengths: Lengths, prompt: int, waiting: float, slots: float, 
     found = []
     if waiting > slots:
         found.append(Stretch((waiting - slots) * lengths.mean / slots, slots, prompt + lengths.mean / 2, False))
-    begun = 0.0
+    begun, ordered = 0.0, lengths.sorted()
     for above, below in zip(SHARES, (*SHARES[1:], 0.0), strict=True):
         # The longest of all samples ends the rollout.
         until = lengths.at(1 - below) if below else max(begun, lengths.at(1 - 0.5 / samples))
         if until > begun:
-            active = max(1.0, slots * (above + below) / 2)
+            going = np.clip(ordered - begun, 0.0, until - begun).mean() / (until - begun)
+            active = max(1.0, slots * float(going))
             found.append(Stretch(until - begun, active, prompt + (begun + until) / 2, above <= STRAGGLING_SHARE))
         begun = max(begun, until)
     return found
 
 
-def count_slots(run: RunSpec, tokens: float) -> int:
+def count_slots(run: RunSpec, tokens: float, memory_fraction: float) -> int:
     """Return how many sequences of so many tokens a replica's cache holds at once; 0: not even one."""
     one = replace(run, training=replace(run.training, global_batch_size=run.parallelism.dp, micro_batch_size=1))
     worst = judge_memory(build_step(decode_run(one))).worst
     each = stage_cache_bytes(one, worst.stage) * tokens / _whole(one)
-    free = MEMORY_FRACTION * worst.gpu_bytes - worst.need_bytes
+    free = memory_fraction * worst.gpu_bytes - worst.need_bytes
     return max(0, int(free / each)) if each else run.training.global_batch_size
 
 
@@ -97,11 +103,14 @@ def _whole(run: RunSpec) -> int:
     return run.generation.prompt_tokens + run.generation.new_tokens if run.generation else 1
 
 
-def rollout_phases(run: RunSpec, lengths: Lengths, samples: int) -> list[Phase]:
-    """Return prefill, decode and stragglers of a rollout on the replicas of a run; `run` generates the mean length."""
+def rollout_phases(run: RunSpec, lengths: Lengths, samples: int, *, shared: bool) -> list[Phase]:
+    """Return prefill, decode and stragglers of a rollout on the replicas of a run; `run` generates the mean length.
+
+    `shared`: its GPUs also train.
+    """
     dp, prompt = run.parallelism.dp, _generation(run).prompt_tokens
     waiting = max(1.0, samples / dp)
-    slots = count_slots(run, prompt + lengths.mean)
+    slots = count_slots(run, prompt + lengths.mean, SHARED_MEMORY_FRACTION if shared else MEMORY_FRACTION)
     if not slots:
         return []
     whole = replace(run, training=replace(run.training, global_batch_size=round(np.ceil(waiting)) * dp))

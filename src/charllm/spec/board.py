@@ -112,6 +112,9 @@ class Governor:
     thermal_step_fraction: float = number(
         "Reduction of the clock for each degree above the operating limit.", 0, 10, 0.55
     )
+    thermal_hysteresis_k: float = number(
+        "Degrees that a GPU at its least clock cools before the clock returns; 0: it follows the heat.", 0, 20, 0.0
+    )
     slowdown_fraction: float = number("Least clock that heat leaves, relative to the one asked for.", 0.05, 1, 0.25)
 
     def __post_init__(self) -> None:

@@ -61,8 +61,8 @@ def decode_run(run: "RunSpec", context_tokens: int | None = None) -> "RunSpec":
     parts = min(pp, batch)
     micro = -(-batch // parts)
     row = min(TOKENS_IN_ROW, max(1, generation.new_tokens - 1)) if parts == pp > 1 else 1
-    sizes = {"global_batch_size": micro * parts * row * run.parallelism.dp, "micro_batch_size": micro}
-    training = replace(run.training, seq_length=1, **sizes)
+    whole = micro * parts * row * run.parallelism.dp
+    training = replace(run.training, seq_length=1, global_batch_size=whole, micro_batch_size=micro)
     context = context_tokens or generation.mean_context_tokens
     return replace(run, training=training, generation=replace(generation, context_tokens=context, tokens_in_row=row))
 

@@ -28,6 +28,7 @@ def render_trace(found: Mapping[str, Any]) -> str:
         _launches(found),
         _classes(found),
         _kernels(found),
+        _rates(found["rates"]),
         _ranks(found),
         _links(found),
         _waits(found),
@@ -97,6 +98,24 @@ def _kernels(found: Mapping[str, Any]) -> str:
     ]
     title = f"Largest kernels of rank {found['ranks'][0]['rank']} in a step (--csv lists all)"
     return render_table(title, ["kernel", "class", "calls", "time", "share of work"], cells)
+
+
+def _rates(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rates of products and copies by shape; the model's stand for one call alone at the highest clock."""
+    cells = []
+    for row in rows[:SHOWN_KERNELS]:
+        rate, unit = (row["flop_per_s"], "FLOP/s") if row["flop_per_s"] else (row["bytes_per_s"], "B/s")
+        predicted = row["predicted_seconds"]
+        model = (
+            [format_si(rate * row["seconds"] / predicted, unit), f"{row['seconds'] / predicted:.2f}"]
+            if predicted
+            else ["-", "-"]
+        )
+        cells.append([row["operator"].removeprefix("aten::"), row["shape"], row["dtype"].removeprefix("c10::"),
+                      f"{row['calls']:,.0f}", _write(row["seconds"]), format_si(rate, unit), *model])  # fmt: skip
+    title = "Rates by shape (products: m x n x k)"
+    columns = ["operator", "shape", "type", "calls", "time", "rate", "model", "time / model"]
+    return render_table(title, columns, cells, drop=("type", "calls", "model", "rate")) if cells else ""
 
 
 def shorten_kernel(name: str) -> str:

@@ -12,7 +12,7 @@ from charllm.spec.hardware import Cluster, Gpu
 from charllm.spec.model import Model
 from charllm.spec.parallelism import Parallelism
 from charllm.spec.schedules import hiding_schedules
-from charllm.spec.training import Training
+from charllm.spec.training import PRECISIONS, Training
 from charllm.spec.validity import (
     batch_divides,
     context_pieces,
@@ -297,8 +297,10 @@ def _check_widths(run: RunSpec) -> None:
         raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
     for gpu in (node.gpu for node in run.cluster.kinds):
         if not gpu.peak_flop_per_s(training.precision) and training.precision != "bf16":
-            able = [name for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4", "fp32") if gpu.peak_flop_per_s(name)]
-            raise SpecError("training.precision", training.precision, f"{', '.join(able)} on {gpu.name}")
+            # Products in bf16 run everywhere, in fp32 units at worst.
+            able = ["bf16", *(name for name in PRECISIONS if name != "bf16" and gpu.peak_flop_per_s(name))]
+            possible = f"{', '.join(able)} on {gpu.name}, whose matrix units take no {training.precision}"
+            raise SpecError("training.precision", training.precision, possible)
 
 
 def _check_experts(run: RunSpec) -> None:

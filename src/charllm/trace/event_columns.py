@@ -2,7 +2,7 @@
 
 import ast
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress
 from typing import Any, Generic, TypeVar
@@ -29,6 +29,7 @@ from charllm.trace.events import (
     Group,
     narrow,
 )  # fmt: skip
+from charllm.trace.shaped import OPERATORS
 from charllm.units import MICRO, NANO
 
 T = TypeVar("T")
@@ -107,6 +108,9 @@ class Columns:
         self.without_time = 0
         self.until_us = float("inf")
         """Events that begin later are left out: more do not fit."""
+        self.shapes: Numbered[str] = Numbered()
+        self._shaped: tuple[array[int], array[int]] = array("q"), array("i")
+        """External ids of operators on known shapes, and the numbers of these."""
         self._most, self._kept, self._batches = most_events, 0, 0
         self._places = Places(self.threads)
         self._parts: list[list[Any]] = [[] for _ in DTYPES]
@@ -126,6 +130,7 @@ class Columns:
         if not valid.all():
             kept, kinds = list(compress(kept, valid)), kinds[valid]
             start_us, length_us = start_us[valid], length_us[valid]
+        self._add_shapes(kept)
         places = self._places
         columns: list[Any] = [
             kinds,
@@ -144,6 +149,25 @@ class Columns:
         self._kept += len(kept)
         if self._kept > self._most:
             self._keep_first_half()
+
+    def _add_shapes(self, events: Sequence[Any]) -> None:
+        """Keep the shapes of operators that have an id by which kernels name them."""
+        ids, numbers = self._shaped
+        for event in events:
+            args = event.args
+            if event.name not in OPERATORS or args is None or type(args.dims) is not list:
+                continue
+            number = _id(args.external_id)
+            if number != NONE:
+                ids.append(number)
+                numbers.append(self.shapes[f"{args.dims} {args.types}"])
+
+    def shape_of(self) -> Mapping[int, int]:
+        """Return the number of each operator's shapes by its external id; an id that stands for several has none."""
+        ids, numbers = (np.frombuffer(part, part.typecode) for part in self._shaped)
+        different = np.unique(np.stack([ids, numbers]), axis=1) if len(ids) else np.empty((2, 0), np.int64)
+        known, first, counts = np.unique(different[0], return_index=True, return_counts=True)
+        return dict(zip(known[counts == 1].tolist(), different[1][first[counts == 1]].tolist(), strict=True))
 
     def _keep_first_half(self) -> None:
         """Leave out what begins in the later half of the events so far: host events come first in a file, so that it is

@@ -20,12 +20,15 @@ ARGUMENTS = {
     "group_name": "Process Group Name",
     "group_description": "Process Group Description",
     "group_ranks": "Process Group Ranks",
+    "dims": "Input Dims",
+    "types": "Input type",
 }
 """Our name of an argument: the profiler's."""
 ABSENT: dict[str, Any] = {
     name: -1 if name in ("stream", "device", "correlation", "external_id") else None for name in ARGUMENTS
 }
 """What an argument is where an event has none; numbers are events.NONE, so that a column of them is read at once."""
+LISTS = ("group_ranks", "dims", "types")
 NO_ARGUMENTS = SimpleNamespace(**ABSENT)
 OLD_NAMES = {"external_id": "external id"}
 """Spellings of older profilers."""
@@ -71,7 +74,7 @@ def _typed_decoder() -> Callable[[bytes], Sequence[Any]]:
     scalar, several = int | float | str | None, list[Any] | str | int | float | None
     args = msgspec.defstruct(
         "Arguments",
-        [(name, several if name == "group_ranks" else scalar, absent) for name, absent in ABSENT.items()],
+        [(name, several if name in LISTS else scalar, absent) for name, absent in ABSENT.items()],
         rename=ARGUMENTS,
         gc=False,
     )

@@ -119,6 +119,10 @@ class RankTrace:
     """Whether all of its time was kept: a trace of too many events is read up to a moment."""
     told: Mapping[str, str] = field(default_factory=dict)
     """Classes of names that the file itself states: those of XLA's operations, of a simulated step."""
+    shapes: tuple[str, ...] = ()
+    """Different operands of operators, as written: ``[[8, 4], [4, 2]] ['float', 'float']``."""
+    shape_of: Mapping[int, int] = field(default_factory=dict)
+    """External id of an operator: number of its operands."""
 
     def matches(self, *kinds: int) -> Bools:
         """Mark the events of some kinds."""

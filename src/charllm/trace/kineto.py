@@ -42,6 +42,8 @@ def read_kineto(path: Path) -> RankTrace:
         collectives=columns.collectives.texts(),
         warnings=tuple(_warnings(path, reading, columns, events.start_s)),
         whole=columns.until_us == float("inf"),
+        shapes=tuple(columns.shapes.texts()),
+        shape_of=columns.shape_of(),
     )
 
 

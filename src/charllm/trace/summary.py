@@ -15,12 +15,15 @@ from charllm.trace.analyses.host import host_cost
 from charllm.trace.analyses.idle import find_gaps, idle_seconds
 from charllm.trace.analyses.kernels import as_table, class_seconds, kernel_rows, unknown_fraction
 from charllm.trace.analyses.launch import count_launches
+from charllm.trace.analyses.rates import RateRow, gpu_of, rate_rows
 from charllm.trace.analyses.stragglers import find_straggler
 from charllm.trace.analyses.tensor_cores import tensor_core_seconds
 from charllm.trace.analyses.waits import split_waits
 from charllm.trace.run import TracedRank, TracedRun
 from charllm.workload.model_flop import model_flop_utilization
 
+MOST_UNKNOWN = 0.05
+"""Of the work: more unknown kernels are said."""
 TOP_KERNELS = 50
 """Kernels that the table of a run lists; `--csv` lists all."""
 
@@ -55,6 +58,7 @@ def summarize(run: TracedRun, spec: RunSpec | None = None) -> dict[str, Any]:
         "mfu": model_flop_utilization(spec, whole.breakdown.step_time_s) if spec and whole else None,
         "ranks": [{"rank": one.rank, "device": one.device, **_figures(one)} for one in ranks],
         "kernels": [as_table(row) for row in (kernel_rows(run.ranks[0])[:TOP_KERNELS] if run.ranks else [])],
+        "rates": [row._asdict() for row in _rates(run, spec)],
         "groups": [
             {"name": group.name, "description": group.description, "ranks": list(group.ranks), **axis._asdict()}
             for group, axis in run.axes.items()
@@ -68,6 +72,14 @@ def summarize(run: TracedRun, spec: RunSpec | None = None) -> dict[str, Any]:
         "warnings": [*run.warnings, *(waits.warnings if waits else []), *_reasons(run, spec, ranks)],
     }
     return {**found, "advice": advise(found)}
+
+
+def _rates(run: TracedRun, spec: RunSpec | None) -> list[RateRow]:
+    """Return the rates of the first rank, beside the model's of the GPU that is described, or else that it names."""
+    first = next((rank for rank in run.ranks if rank.windows), None)
+    if first is None:
+        return []
+    return rate_rows(first, spec.cluster.node.gpu if spec is not None else gpu_of(first))
 
 
 def _summarize_rank(run: TracedRun, rank: TracedRank) -> RankSummary:
@@ -162,5 +174,12 @@ def _reasons(run: TracedRun, spec: RunSpec | None, ranks: Sequence[RankSummary])
         reasons.append("waits: needs the traces of at least two ranks of a group")
     if ranks and all(one.tensor_core_s is None for one in ranks):
         reasons.append("tensor_core_fraction: the traces have no GPU events")
+    if ranks and run.ranks[0].trace.has_device_events and not any(rank.trace.shape_of for rank in run.ranks):
+        reasons.append("rates: no operands were recorded (torch.profiler: record_shapes=True)")
+    unknown = max((one.unknown_fraction for one in ranks), default=0.0)
+    if unknown > MOST_UNKNOWN:
+        reasons.append(
+            f"classes: {unknown:.0%} of the work is of kernels whose names are not known; `--classes FILE` names them"
+        )
     reasons.append("joules: a trace has no power readings")
     return reasons

@@ -291,19 +291,15 @@ def _check_widths(run: RunSpec) -> None:
         pieces = context_pieces(degrees)
         raise SpecError("training.seq_length", training.seq_length, f"a multiple of {pieces} with cp {cp}")
     if not sequence_shards_divide(degrees, training):
-        raise SpecError(
-            "training.seq_length",
-            training.seq_length,
-            f"a multiple of cp x tp = {cp * tp} with sequence parallelism",
-        )
+        possible = f"a multiple of cp x tp = {cp * tp} with sequence parallelism"
+        raise SpecError("training.seq_length", training.seq_length, possible)
     if not heads_exchange(model, degrees):
         raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
     for gpu in (node.gpu for node in run.cluster.kinds):
         if not gpu.peak_flop_per_s(training.precision) and training.precision != "bf16":
-            # Products in bf16 run everywhere, in fp32 units at worst.
-            able = ["bf16", *(name for name in PRECISIONS if name != "bf16" and gpu.peak_flop_per_s(name))]
-            possible = f"{', '.join(able)} on {gpu.name}, whose matrix units take no {training.precision}"
-            raise SpecError("training.precision", training.precision, possible)
+            able = ", ".join(name for name in PRECISIONS if name == "bf16" or gpu.peak_flop_per_s(name))
+            why = f"{able} on {gpu.name}, whose matrix units take no {training.precision}"
+            raise SpecError("training.precision", training.precision, why)
 
 
 def _check_experts(run: RunSpec) -> None:

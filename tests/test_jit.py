@@ -57,7 +57,7 @@ def test_an_edit_of_the_governor_moves_the_clock(package: Path) -> None:
         path.write_bytes(path.read_bytes()[:-1])
     assert clock_of(start(package)) == first_hz
     physics = package / "charllm/gpu/physics.py"
-    line = "    over_k = temperature_c - board.operating_c\n"
+    line = "    over_k = max(temperature_c - board.operating_c, memory_c - board.memory_operating_c)\n"
     text = physics.read_text()
     assert line in text
     physics.write_text(text.replace(line, f"    allowed = min(allowed, 0.5 * board.asked_clock_hz)\n{line}"))

@@ -350,7 +350,7 @@ def keyword_dicts(draw: st.DrawFn) -> dict[str, Any]:
     return {**RUN, **sensible, **draw(st.dictionaries(st.sampled_from(NAMES), JUNK, max_size=2))}
 
 
-EXAMPLES = int(os.environ.get("CHARLLM_RANDOM_KEYWORDS", "300"))
+EXAMPLES = int(os.environ.get("CHARLLM_RANDOM_KEYWORDS", "150"))
 
 
 @settings(max_examples=EXAMPLES)

@@ -79,7 +79,7 @@ def test_missing_half_written_and_unreadable_cases_are_skipped_with_a_note(study
     assert "2 of 5 cases are skipped: not run yet, half-written or deleted (tp 1, tp 2)." in told
     assert "Case tp 4: its result.json cannot be read" in told
     assert "Case capped: its result.json is missing; it is shown by its summary alone." in told
-    assert "3 cases: 2 simulated, 1 invalid." in page.answer[-1]
+    assert "3 cases: 2 simulated, 1 invalid." in page.further[-1]
 
 
 def test_hostile_names_stay_texts(study: Path) -> None:

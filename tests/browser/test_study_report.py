@@ -50,7 +50,15 @@ def field(figure: Locator, name: str) -> Locator:
 def test_a_study_is_filtered_pinned_compared_and_unfolded(page: Tab, reports: tuple[Path, Path]) -> None:
     page.goto(reports[0].as_uri())
     assert page.inner_text("h1") == "Study small"
+    # It opens with three sentences at most and one figure, which is seen without scrolling.
     assert "is fastest" in page.inner_text(".answer")
+    assert page.locator(".answer p:not(.badge)").count() <= 3
+    page.set_viewport_size({"width": 1280, "height": 800})
+    first = page.locator("article figure").first
+    box = first.locator(".drawing").bounding_box()
+    assert box is not None
+    assert box["y"] + min(box["height"], 200) < 800
+    keep_screenshot(page, "study-opens")
     scatter = page.locator("#pareto")
     scatter.scroll_into_view_if_needed()
     points = scatter.locator("path.point")

@@ -101,3 +101,22 @@ def test_a_split_holds_all_layers(layers: int, chunks: int) -> None:
     split = split_layers(layers, chunks)
     assert (len(split), sum(split)) == (chunks, layers)
     assert min(split) >= 0
+
+
+@pytest.mark.parametrize(
+    ("layers", "vocab", "stages", "expected"),
+    [(16, 131_072, 2, (11, 5)), (24, 50_257, 4, (7, 6, 7, 4)), (16, 1000, 4, (5, 4, 4, 3)), (8, 2_000_000, 2, (8, 0))],
+)
+def test_nanotron_cuts_stages_by_their_products(
+    layers: int, vocab: int, stages: int, expected: tuple[int, ...]
+) -> None:
+    request = {
+        "model": {"base": "llama3.2-1b", "layers": layers, "vocab": vocab, "hidden": 2048, "heads": 16, "kv_heads": 16,
+                  "ffn": 8192, "head_dim": 128},
+        "cluster": "h100x8", "framework": "nanotron", "parallelism": {"pp": stages},
+    }  # fmt: skip
+    assert resolve_run(request).parallelism.layers_per_stage == expected
+    even = resolve_run({**request, "framework": "megatron"}).parallelism.layers_per_stage
+    assert even == (layers // stages,) * stages
+    given = {"pp": stages, "layers_per_stage": [layers // stages] * stages}
+    assert resolve_run({**request, "parallelism": given}).parallelism.layers_per_stage == even

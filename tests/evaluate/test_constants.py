@@ -2,8 +2,9 @@
 
 import pytest
 
-from charllm.evaluate.constants import MODULES, Gain, describe_module, render_gains
+from charllm.evaluate.constants import MODULES, Gain, constants_in_view, describe_module, render_gains
 from charllm.evaluate.fit import CONSTANTS
+from charllm.spec.grades import HOST_GRADES
 from charllm.workload.launches import MAP_KERNELS, ROUTER_KERNELS
 
 
@@ -30,3 +31,10 @@ def test_other_constants_say_how_they_are_known_and_are_not_fitted(module: str) 
 def test_a_tuple_of_constants_is_one_row() -> None:
     (counted,) = [one for one in describe_module("charllm.workload.launches") if "ROUTER" in one.name]
     assert (counted.name, counted.value) == ("ROUTER_KERNELS, MAP_KERNELS", f"{ROUTER_KERNELS}, {MAP_KERNELS}")
+
+
+def test_figures_set_with_scored_runs_in_view_are_listed_with_the_value_in_use() -> None:
+    found = {one.name: one.value for one in constants_in_view()}
+    assert found["usual hosts"] == HOST_GRADES["usual"]
+    assert found["matrix_fraction, mi250"] * found["library_fraction, mi250"] == pytest.approx(0.54, abs=0.01)
+    assert all(one.text for one in constants_in_view())

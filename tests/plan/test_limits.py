@@ -3,7 +3,7 @@ import re
 import pytest
 
 from charllm.errors import SpecError
-from charllm.plan.limits import broken, explain_infeasible, keeps, parse_limit, parse_limits
+from charllm.plan.limits import _nearest, broken, explain_infeasible, keeps, parse_limit, parse_limits
 from charllm.result.metric import metric_value
 from charllm.result.metrics import PLAN_METRICS
 from tests.plan.candidates import candidates
@@ -120,3 +120,19 @@ def test_a_limit_may_have_a_unit(text: str, metric: str, value: float) -> None:
 def test_a_unit_that_does_not_fit_is_refused_with_those_that_do(text: str) -> None:
     with pytest.raises(SpecError, match=r"limit .*: got .*; expected (one of|money|a number)"):
         parse_limit(text)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "expected"),
+    [
+        ("step_time_s<1", 1.2345678, "step_time_s<1.235 (23.5 % above)"),
+        ("step_time_ms<1000", 1.2345678, "step_time_ms<1235 (23.5 % above)"),
+        ("step_time_s<0.05", 0.061, "step_time_s<0.06101 (22.0 % above)"),
+        ("tokens_per_s>200", 123.456, "tokens_per_s>123.4 (38.3 % below)"),
+    ],
+)
+def test_the_nearest_limit_is_written_to_four_digits_and_is_kept(limit: str, value: float, expected: str) -> None:
+    found = parse_limit(limit)
+    one = candidates()[0]._replace(metrics={found.metric: value})
+    assert _nearest(found, [one]).startswith(f"{expected}, met by tp 8")
+    assert keeps(parse_limit(expected.split(" ")[0]), one.metrics)

@@ -7,6 +7,7 @@ import pytest
 
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.gpu.memory_bound import STREAMS
+from charllm.spec.generation import Generation
 from charllm.spec.run import RunSpec
 from charllm.workload.kernel_calls import LOOPED_S, SMALL_S, Launched, moving, sized
 from charllm.workload.launches import launched
@@ -81,9 +82,26 @@ def test_engines_run_experts_in_few_kernels_as_low_as_their_rows() -> None:
         assert (one.shape.kind, one.shape.dims, one.shape.variant, one.looped) == ("gemm", (4, 2, 32, 16), variant, 0)
         assert [found.times for found in (*launched(cast, engine), *launched(route, engine))] == [1, 2]
     (wide,) = launched(product._replace(precision="bf16"), run(expert_kernels="triton"))
-    assert wide.shape.variant == "best"
+    assert (wide.shape.variant, wide.shape.rate) == ("best", 1.0)
+    by_row = run(expert_kernels="triton", fp8_scaling="row")
+    assert launched(product, by_row)[0].shape.variant == "best"
     blackwell = replace(run(expert_kernels="triton"), cluster=resolve_cluster("b200x8"))
     assert launched(product, blackwell)[0].shape.variant == "best"
+
+
+@pytest.mark.parametrize(("batch", "rate"), [(4, 1.0), (6, 0.85), (8, 0.7), (64, 0.7)])
+def test_a_part_of_the_experts_decodes_more_tokens_than_it_has_experts_at_a_lower_rate(batch: int, rate: float) -> None:
+    product = op("grouped_gemm", shape=(4, 2, 32, 16), expert=True)
+    engine = run(expert_kernels="triton")
+    decoding = replace(
+        engine,
+        training=replace(engine.training, micro_batch_size=batch, seq_length=1),
+        generation=Generation(prompt_tokens=8, new_tokens=8, context_tokens=8),
+    )
+    (one,) = launched(product, decoding)
+    assert one.shape.rate == pytest.approx(rate)
+    whole = replace(decoding, parallelism=replace(engine.parallelism, ep=1))
+    assert launched(product, whole)[0].shape.rate == 1.0
 
 
 @pytest.mark.parametrize(("direction", "products", "calls"), [("forward", 2, 2.0), ("backward", 5, 5.0)])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from charllm.spec.framework import Framework
+from charllm.spec.model import Model
 from charllm.spec.parallelism import OVERLAPS, Parallelism
 from charllm.spec.training import RECOMPUTES
 from charllm.spec.validity import hideable
@@ -60,6 +61,21 @@ def split_layers(layers: int, chunks: int) -> tuple[int, ...]:
         low, more = divmod(layers, chunks)
         return (low + 1,) * more + (low,) * (chunks - more)
     return (most - at_start, *[most] * (chunks - 2), most - at_end)
+
+
+def split_by_products(model: Model, stages: int) -> tuple[int, ...]:
+    """Return the layers of each stage as nanotron's build_model places them.
+
+    A block goes to the stage at hand, which ends once the products so far exceed its even share of all, the head's
+    among them: a model with a large vocabulary has few layers in its last stage, or none.
+    """
+    layer = 4 * model.heads * model.head_dim * model.hidden + 3 * model.ffn * model.hidden
+    total = model.layers * layer + model.vocab * model.hidden
+    counts, place = [0] * stages, 0
+    for number in range(1, model.layers + 1):
+        counts[place] += 1
+        place += number * layer * stages > total * (place + 1) and place < stages - 1
+    return tuple(counts)
 
 
 def training_defaults(framework: Framework, training: Mapping[str, Any], *, sparse: bool) -> dict[str, Any]:

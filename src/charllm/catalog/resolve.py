@@ -13,6 +13,7 @@ from charllm.catalog.defaults import (
     default_chunks,
     default_overlap,
     describe_defaults,
+    split_by_products,
     training_defaults,
 )
 from charllm.catalog.sizes import NETWORKS, USUAL_GPUS, find_cluster, read_network, resized, usual_network
@@ -311,7 +312,8 @@ def _fill_schedule(degrees: Table, model: Model, training: Training, framework: 
     if vpp > 1:
         filled.setdefault("schedule", "interleaved")
     if not filled.get("layers_per_stage"):
-        filled["layers_per_stage"] = _even_split(model, pp, vpp)
+        by_products = framework.counts_head and pp > 1 and vpp == 1 and not model.experts
+        filled["layers_per_stage"] = split_by_products(model, pp) if by_products else _even_split(model, pp, vpp)
     found = read(Parallelism, filled, "parallelism")
     if "overlap" not in degrees and (axes := default_overlap(framework, found, sparse=bool(model.experts))):
         taken["overlap"] = axes

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Emulate the rank under the sampler and print the result."""
     from charllm.api.emulation import predict_readings, run_emulation, timeline_of
+    from charllm.measure.device import require_device
     from charllm.measure.finish import urgent_warnings
     from charllm.result.metrics import numbers_of
     from charllm.timeline.rank_timeline import to_text
@@ -52,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     request = request_from(arguments)
     settings = read_keywords(EmulationSettings, given(arguments, EmulationSettings))
     emulator = read_keywords(EmulatorSettings, given(arguments, EmulatorSettings))
+    if not (arguments.print_timeline or arguments.predict):
+        require_device(emulator.device)
     timeline = timeline_of(request, settings)
     if arguments.print_timeline:
         print(to_text(timeline))

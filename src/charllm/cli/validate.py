@@ -61,7 +61,7 @@ EXAMPLES = (
     "charllm validate rl",
     "charllm validate known --plots",
     "charllm validate results --open",
-    "charllm validate results --open --csv",
+    "charllm validate results my_runs.csv --csv",
     "charllm validate ops runs/ops/ops.csv --gpu h200",
     "charllm validate heat trace.csv --gpu h200",
     "charllm validate nccl runs/nccl --cluster h200x32",
@@ -265,7 +265,7 @@ def _render_results(table: dict[str, Any]) -> str:
     memory = {**table["memory"]["by_meaning"], **table["memory"]["by_source"], "all": table["memory"]}
     if table["memory"]["scored"]:
         cells = [[name, *_cells(group)] for name, group in memory.items()]
-        parts.append(render_table("Peak memory, predicted against published", columns, cells))
+        parts.append(render_table("Peak memory, predicted against published", columns[:-1], cells))
     reasons: dict[str, int] = {}
     for row in table["skipped"]:
         reasons[row["reason"]] = reasons.get(row["reason"], 0) + 1

@@ -18,10 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charllm.catalog.tables import entries
 from charllm.evaluate.fit import CONSTANTS, Constant, FitRow, Fitter, Values, moves
 from charllm.evaluate.held_out import load_folds, load_rows
-from charllm.spec.grades import is_untuned
+from charllm.evaluate.software_columns import SLOW_LIBRARY_FRACTIONS
+from charllm.evaluate.spellings import spellings
+from charllm.gpu.formats import BLOCK_SCALED_FRACTION
+from charllm.network.constants import NETWORK
+from charllm.spec.grades import HOST_GRADES, is_untuned
 from charllm.units import format_percent
+from charllm.workload.routing import EXPERT_SPREAD
+from charllm.workload.update import PIECE_CALLS
 
 SAMPLE = 4
 MODULES = (
@@ -32,6 +39,8 @@ MODULES = (
     "charllm.workload.kernel_calls",
     "charllm.workload.launches",
     "charllm.workload.routing",
+    "charllm.workload.update",
+    "charllm.spec.grades",
 )
 """Modules whose constants are listed; a constant is described by the docstring below it."""
 ORIGIN = re.compile(r"\b(measured|published|derived|counted|chosen|assumed)\b[:,.]")
@@ -47,9 +56,56 @@ constant moves. *Error* is the median absolute error of the step time over every
 one solved clock: with all constants fitted, and with this one at its prior. The gain is the difference between both.
 A gain near zero, or a negative one, means that the prior would do as well on these rows.
 
-All other constants are measured, published, derived or assumed, and `make fit` does not change them; where one was
-derived from published step times, its source says so. Datasheet figures and the measured constants of each GPU are in
-the catalog, with their sources (`charllm catalog gpus h200`)."""
+All others are set with published step times in view, or measured, published, derived or assumed, and `make fit` does
+not change them. Datasheet figures and the measured constants of each GPU are in the catalog, with their sources
+(`charllm catalog gpus h200`)."""
+
+
+IN_VIEW = """
+
+## Set with published step times in view
+
+These are not fitted by `make fit`, but their values rest on published step times that are also scored, so that they
+count as free constants, too.
+
+"""
+
+
+class InView(NamedTuple):
+    """A figure whose value was set with scored step times in view."""
+
+    name: str
+    value: float
+    text: str
+
+
+def constants_in_view() -> list[InView]:
+    """List what was set with published step times in view, other than by the fit."""
+
+    def kernel(gpu: str, field: str) -> float:
+        return float(entries("gpus")[gpu].values["kernels"][field])
+
+    late = spellings()["exchange_us"]
+    return [
+        InView("usual hosts", HOST_GRADES["usual"], "launch speed over a tuned host's (AWS, B300)"),
+        InView("slow hosts", HOST_GRADES["slow"], "the same (AWS, H100)"),
+        *(InView(f"exchange_us, {words}", us, "microseconds of an exchange that hosts forward (AWS)")
+          for words, us in late.items()),
+        InView("PIECE_CALLS", PIECE_CALLS, "copies of ZeRO-1's pieces on the host (nanotron on 512 GPUs)"),
+        InView("nic_hop_s", NETWORK.nic_hop_s, "a round value; any from 4 to 20 us changes little"),
+        InView("EXPERT_SPREAD", EXPERT_SPREAD, "Qwen3-235B with natural against forced routing"),
+        InView("BLOCK_SCALED_FRACTION", BLOCK_SCALED_FRACTION, "equal runs in mxfp8 and fp8"),
+        InView("matrix_fraction, mi250", kernel("mi250", "matrix_fraction"), "MPT-7B; with the next, layers on LUMI"),
+        InView("library_fraction, mi250", SLOW_LIBRARY_FRACTIONS["mi250"], "ROCm before 5.4: layers of 175B on LUMI"),
+        InView("grouped_fraction, mi355x", kernel("mi355x", "grouped_fraction"), "sparse models under Primus"),
+        InView("grouped_fraction, b200", kernel("b200", "grouped_fraction"), "between tables and published runs"),
+    ]  # fmt: skip
+
+
+def render_in_view() -> str:
+    """Return what was set with published step times in view as a Markdown table."""
+    lines = ["| constant | value | what it is, and by which runs it was set |", "|---|---:|---|"]
+    return "\n".join([*lines, *(f"| `{one.name}` | {one.value:g} | {one.text} |" for one in constants_in_view())])
 
 
 class Gain(NamedTuple):
@@ -174,7 +230,7 @@ def main() -> None:
     gains = measure_gains(rows, load_folds()["all"])
     print(INTRODUCTION)
     print(f"\n## Fitted: {len(CONSTANTS)} constants, {len(rows)} published rows\n")
-    print(render_gains(gains))
+    print(render_gains(gains) + IN_VIEW + render_in_view())
     print("\n## Measured, published, derived or assumed\n")
     for name in MODULES:
         path = name.replace("charllm.", "").replace(".", "/")

@@ -5,12 +5,13 @@ FasterTransformer and TensorRT-LLM 0.5 (their performance pages, A100 and H100),
 under saturated load (ML.ENERGY leaderboard, H100; prompt lengths are not published and taken as PROMPT_TOKENS).
 No constant is fitted on these rows: engines have assumed host times, kernels and links those of other tables. Their
 errors were seen while choices were made: how often TensorRT-LLM 0.5 reads its cache, from how many tokens ranks wait
-for each other, padded tiles for few rows, vLLM's host time of 1 ms, its kernels for experts, that its sampler sorts
-the vocabulary, and how far into their texts answers under load are.
+for each other, padded tiles for few rows, vLLM's host time of 1 ms, its kernels and tiles for experts, that its sampler
+sorts the vocabulary, and how far into their texts answers under load are.
 Ignores: time to first token under load, which is queueing.
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib import resources
@@ -30,12 +31,12 @@ from charllm.workload.step import build_step
 PROMPT_TOKENS = 500
 LENGTH_SPREAD = 0.6
 """Assumed: standard deviation of the lengths of answers under load over their mean, as `charllm rl` assumes."""
-CLUSTERS = {"A100-SXM4-80GB": "a100x8", "A100-SXM": "a100x8", "H100": "h100x8", "H100-SXM": "h100x8",
-            "H200": "h200x8", "B300 SXM6": "b300x8"}  # fmt: skip
-GPUS = 8
+LEAST_GPUS = 8
+"""GPUs of the smallest cluster that a row is described on: replicas that all do the same."""
 PRECISIONS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp8": "fp8"}
 ENGINES: Mapping[str, dict[str, Any]] = {
     "vLLM": {"base": "vllm"},
+    "SGLang": {"base": "sglang"},
     "TensorRT-LLM": {"base": "tensorrt-llm", "shared_cache_reads": False},
     "FasterTransformer": {"base": "tensorrt-llm", "direct_all_reduce": False, "graphs": "none", "launch_s": 4e-6},
 }
@@ -77,26 +78,33 @@ def read_rows() -> list[dict[str, str]]:
 def describe_row(row: Mapping[str, str]) -> RunSpec:
     """Return a row as a run on a node whose GPUs all do the same, or refuse it by what is not modelled."""
     engine = next((profile for name, profile in ENGINES.items() if row["engine"].startswith(name)), None)
-    precision, cluster = PRECISIONS.get(row["precision"]), CLUSTERS.get(row["gpu"])
-    for field, known in (("engine", engine), ("precision", precision), ("gpu", cluster)):
+    precision = PRECISIONS.get(row["precision"])
+    for field, known in (("engine", engine), ("precision", precision)):
         if known is None:
             raise SpecError(field, row[field], "one that is modelled")
-    tp, ep = int(row["tp"]), int(row["ep"] or 1)
+    gpus = max(LEAST_GPUS, int(row["n_gpus"]))
+    cluster = f"{re.split('[ -]', row['gpu'].lower())[0]}x{gpus}"
+    tp, pp, ep = (int(row[axis] or 1) for axis in ("tp", "pp", "ep"))
     if ep > 1:
-        tp = max(tp, int(row["n_gpus"]))
+        tp = max(tp, int(row["n_gpus"]) // pp)
     prompt = int(float(row["input_len"])) if row["input_len"][:1].isdigit() else PROMPT_TOKENS
     batch = max(1, round(float(row["batch_or_concurrency"])))
     return resolve_run({
         "model": _model(row["model"]),
         "cluster": cluster,
-        "framework": engine,
-        "parallelism": {"tp": tp, "ep": ep, "schedule": "forward-only", **({"etp": 1} if ep > 1 else {})},
-        "training": {"precision": precision, "global_batch_size": batch * GPUS // tp, "micro_batch_size": 1,
+        "framework": {**engine, **({"fp8_scaling": "row"} if _by_row(row) else {})},
+        "parallelism": {"tp": tp, "pp": pp, "ep": ep, "schedule": "forward-only", **({"etp": 1} if ep > 1 else {})},
+        "training": {"precision": precision, "global_batch_size": batch * gpus // (tp * pp), "micro_batch_size": 1,
                      "seq_length": prompt},
         "generation": {"prompt_tokens": prompt, "new_tokens": max(1, round(float(row["output_len"]))),
                        "cache_precision": "fp8" if row["kv_precision"] == "fp8" else "bf16",
                        "top_p": row["load"].startswith("closed loop")},
     })  # fmt: skip
+
+
+def _by_row(row: Mapping[str, str]) -> bool:
+    """Tell whether 8-bit weights have a scale for each row, as in Meta's checkpoints; others have one for a block."""
+    return row["precision"] == "fp8" and "llama" in row["model"].lower()
 
 
 FASTER_GPT = {"GPT-350M": (24, 1024, 16), "GPT-1.3B": (24, 2048, 16), "GPT-6.7B": (32, 4096, 32),
@@ -110,8 +118,9 @@ def _model(name: str) -> Any:
         return {"base": "gpt3-6.7b", "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": heads,
                 "ffn": 4 * hidden, "head_dim": hidden // heads}  # fmt: skip
     plain = name.rsplit("/", 1)[-1].lower().replace(" ", "-")
-    for ending in ("-instruct", "-thinking", "-2507", "-fp8"):
-        plain = plain.replace(ending, "")
+    # Coders have the dimensions of their like.
+    for part in ("-instruct", "-thinking", "-2507", "-fp8", "-coder", "-0528"):
+        plain = plain.replace(part, "")
     return plain.replace("llama-3.1-", "llama3-").replace("llama-3.3-", "llama3-").replace("llama-2-", "llama2-")
 
 

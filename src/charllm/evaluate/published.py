@@ -149,7 +149,7 @@ def _expert_ranks(row: Row, table: Table, experts: int) -> Table:
 def _layer_split(row: Row, release: str, framework: Table, layers: int, table: Table, training: Table) -> Table:
     """Split layers that stages do not divide, unless the profile's default chunks do."""
     pp, vpp = table.get("pp", 1), table.get("vpp")
-    if layers % (pp * (vpp or 1)) == 0:
+    if layers % (pp * (vpp or 1)) == 0 or release_value(release, "counts_head"):
         return {}
     interleaves = framework.get("default_interleaving", release_value(release, "default_interleaving"))
     if interleaves and vpp is None and "schedule" not in table:

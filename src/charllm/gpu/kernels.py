@@ -42,7 +42,7 @@ from charllm.gpu.memory_bound import (
     share_of,
     stream_rate,
 )  # fmt: skip
-from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, TILED, KernelShape, work
+from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, TILED, UNTUNED, KernelShape, work
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
 
@@ -331,7 +331,8 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     bandwidth = kernels.memory_fraction * gpu.memory_bandwidth_bytes_per_s
     arithmetic = _time_tiles(shapes, gpu, matrix_clock_hz(shapes, gpu, clock_hz))
     grouped = shapes.masks["grouped"]
-    memory = memory_bytes / (bandwidth * np.where(grouped, kernels.grouped_memory_fraction, 1.0))
+    untuned = np.array([shape.rate if shape.variant == UNTUNED else 1.0 for shape in shapes.kinds])
+    memory = memory_bytes / (bandwidth * np.where(grouped, kernels.grouped_memory_fraction, untuned))
     power = np.where(grouped, kernels.grouped_roof_power, kernels.roof_power)
     together = (arithmetic**power + memory**power) ** (1 / power)
     tiled = shapes.masks["tiled"]

@@ -10,6 +10,8 @@ GROUPED = ("grouped_gemm", "grouped_wgrad")
 PRODUCTS = ("gemm", *GROUPED)
 TILED = "tiled"
 """Variant of a product of 8-bit blocks that Triton runs tile by tile, each block scaled beside the matrix units."""
+UNTUNED = "untuned"
+"""Variant of a product of experts whose tiles read weights, too, at its rate."""
 ROW_KINDS = ("norm", "rmsnorm", "norm_backward", "rmsnorm_backward", "permute", "index_add", "embedding", "loss")
 """Kernels that work on rows of a width."""
 OPERAND_BYTES = {
@@ -44,8 +46,8 @@ class KernelShape(NamedTuple):
     """random (normal), trained (small weights, activations with outliers), zeros, or unknown."""
     variant: str = "best"
     """Attention: the GPU's best kernel, FlashAttention-2 (flash2), or its first form in Triton (flash1). GEMM:
-    wgrad, a weight gradient; accumulated, one added to what is there in fp32; tiled (TILED). Grouped GEMM: uneven, rows
-    drawn from a Dirichlet distribution (2) over the groups. Norms and updates: waiting, PyTorch's own, held up by
+    wgrad, a weight gradient; accumulated, one added to what is there in fp32; tiled, untuned. Grouped GEMM: uneven,
+    rows drawn from a Dirichlet distribution (2) over the groups. Norms and updates: waiting, PyTorch's own, held up by
     latency."""
     rate: float = 1.0
     """GEMM: rate of the library over the GPU's best."""

@@ -179,7 +179,9 @@ def _nearest(limit: Limit, candidates: Sequence[Candidate]) -> str:
     far, shown = _beyond(limit, value), value / limit.scale
     share = f" ({format_percent(far / abs(limit.value))} {'above' if limit.upper else 'below'})" if limit.value else ""
     step = 10.0 ** (math.floor(math.log10(abs(shown))) - 3) if shown else 0.001
-    met = (math.floor(shown / step) + 1 if limit.upper else math.ceil(shown / step) - 1) * step
+    # Rounded first, for 0.061 holds 6099.999... steps of 0.00001.
+    steps = round(shown / step, 6)
+    met = (math.floor(steps) + 1 if limit.upper else math.ceil(steps) - 1) * step
     written = WRITTEN.fullmatch(limit.text)
     name = written[1] if written else limit.metric
     return f"{name}{limit.sense}{met:.5g}{limit.unit}{share}, met by {name_strategy(best.run)}"

@@ -94,12 +94,14 @@ class Page:
 
     title: str
     answer: Sequence[str]
-    """A few sentences that answer: first what was asked, then what limits it, then what helps."""
+    """At most a few sentences that answer: first what was asked, then what limits it, then what helps."""
     facts: Sequence[Fact]
     """At most six."""
     sections: Sequence[Section]
     origin: str = ""
     """simulated, emulated, measured; empty: several."""
     warnings: Sequence[str] = ()
+    further: Sequence[str] = ()
+    """What else was found, in words; a page that has it opens with its first figure, and folds this away below."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """What made it: versions, fingerprints, seed."""

@@ -184,6 +184,11 @@ class Framework:
     default_interleaving: bool = flag(
         "Whether pipeline stages are interleaved by default (vpp: up to 8 equal chunks).", False
     )
+    counts_head: bool = flag(
+        "Whether stages are cut so that their products are alike, the head's counted, unless layers are given "
+        "(nanotron).",
+        False,
+    )
     clip_gradients: bool = flag("Whether gradients are clipped by default.", True)
     packs_documents: bool = flag("Whether its recipes for fine-tuning pack short documents into a sequence.", False)
     narrow_gather: bool = flag("Whether tp ranks gather operands after casting them to 8 or 4 bits.", False)

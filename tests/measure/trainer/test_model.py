@@ -93,6 +93,10 @@ def shrunk(model: Model) -> Model:
         small.update(shared_ffn=8 if model.shared_ffn else 0)
     if model.pattern:
         small.update(pattern="ME" if model.experts else "M-")
+    if model.mixers:
+        small.update(mixers=model.mixers[0] + model.mixers[-1])
+    if model.sparse_layers:
+        small.update(sparse_layers=model.sparse_layers[-2:])
     window = 4 if model.window else 0
     return replace(model, **small, window=window, full_attention_every=2 if model.full_attention_every > 1 else 1)
 
@@ -104,10 +108,14 @@ FAMILIES = {repr(replace(shrunk(resolve_model(name)), name="", stated_params=Non
 @pytest.mark.parametrize("name", sorted(FAMILIES.values()))
 def test_every_family_of_the_catalog_is_built_as_it_is_counted_or_refused(name: str) -> None:
     model = shrunk(resolve_model(name))
-    if model.attention_sinks or model.mtp_layers or model.pattern:
-        with pytest.raises(SpecError, match=r"attention_sinks|mtp_layers|pattern"):
+    buildable = replace(
+        model, attention_sinks=False, mtp_layers=0, pattern="", mtp_pattern="", expert_latent=0, mixers="",
+        sparse_layers="", window_kind="sliding", ssm_heads=0, attention_gate=False,
+    )  # fmt: skip
+    if replace(buildable, attention_gate=model.attention_gate, ssm_heads=model.ssm_heads) != model:
+        with pytest.raises(SpecError, match=r"attention_sinks|mtp_layers|pattern|mixers|sparse_layers|window_kind"):
             build(model)
-        model = replace(model, attention_sinks=False, mtp_layers=0, pattern="", mtp_pattern="", expert_latent=0)
+        model = buildable
     network = build(model)
     assert parameters(network) == count_parameters(model)
     network(*batch(model)).backward()

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
 from charllm.errors import SpecError
+from charllm.measure.telemetry.amd_binding import load_binding as load_amdsmi
 from charllm.measure.telemetry.nvml import load_binding
 from charllm.measure.telemetry.source import TelemetryError
 from charllm.units import KILO, MEGA
@@ -99,15 +100,11 @@ class Amd:
     """AMD GPUs."""
 
     def __init__(self) -> None:
+        self._smi = load_amdsmi()
         try:
-            import amdsmi
-        except (ImportError, OSError, KeyError, AttributeError) as error:
-            raise TelemetryError(f"amdsmi cannot be used ({error})") from None
-        self._smi = amdsmi
-        try:
-            amdsmi.amdsmi_init()
-            handles = amdsmi.amdsmi_get_processor_handles()
-            self._handles = {str(amdsmi.amdsmi_get_gpu_device_uuid(handle)): handle for handle in handles}
+            self._smi.amdsmi_init()
+            handles = self._smi.amdsmi_get_processor_handles()
+            self._handles = {str(self._smi.amdsmi_get_gpu_device_uuid(handle)): handle for handle in handles}
         except Exception as error:
             raise TelemetryError(f"no usable AMD driver ({error})") from None
         self._most_hz: dict[str, float] = {}

@@ -92,7 +92,7 @@ def case_pages(cases: Sequence[StudiedCase]) -> list[Figure]:
         if view is not None:
             found += _small_page(case, view)
     if not found:
-        return [Figure("cases", "table", "Each case in small", "", missing=NOT_STORED)]
+        return [Figure("cases", "table", "All cases at a glance", "", missing=NOT_STORED)]
     return [_overview(cases, left_out), *found]
 
 

@@ -1,4 +1,4 @@
-"""The page of a study: the answer, then every question about its cases, then each case in small."""
+"""The page of a study: the answer, then every question about its cases, then all cases at a glance."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from charllm.report.page.claims import PAPER, claims_figure
 from charllm.report.page.pareto import pareto
 from charllm.report.page.predictions import predictions
 from charllm.report.page.strategies import strategies
-from charllm.report.page.study_answer import answer, facts
+from charllm.report.page.study_answer import answer, facts, further
 from charllm.report.study import NamedStudy
 
 NUMBER = re.compile(r"\d[\d.,]*")
@@ -35,7 +35,8 @@ def study_page(
     conditions = conditions_of(listed)
     return Page(
         title=f"Study {study.name}",
-        answer=answer(everything, study.about, is_paper),
+        answer=answer(listed),
+        further=further(everything, study.about, is_paper),
         facts=facts(listed),
         sections=_sections(study, everything, conditions, is_paper),
         origin=_origin(listed),
@@ -47,7 +48,8 @@ def study_page(
 def _sections(study: NamedStudy, everything: Sequence[StudiedCase], conditions: str, is_paper: bool) -> list[Section]:
     cases = [case for case in everything if not case.is_prediction]
     sections = [
-        Section("Which strategy?", [strategies(everything, conditions), pareto(everything, study.swept, conditions)]),
+        Section("Which strategy?", [strategies(everything, conditions)]),
+        Section("Speed against energy", [pareto(everything, study.swept, conditions)]),
         *([Section("Measured against predicted", [predictions(everything)])] if len(cases) < len(everything) else []),
         Section("Where does the time go?", [case_seconds(cases, conditions)]),
         Section("Does it fit?", case_memory(cases, conditions)),
@@ -65,7 +67,7 @@ def _sections(study: NamedStudy, everything: Sequence[StudiedCase], conditions: 
         sections.append(Section("Cases without a result", [rejected]))
     if study.corrections:
         sections.append(Section("Corrections to the source", [_corrections(study)]))
-    return [*sections, Section("Each case in small", case_pages(cases))]
+    return [*sections, Section("All cases at a glance", case_pages(cases))]
 
 
 def _rejected(cases: Sequence[StudiedCase]) -> Figure | None:

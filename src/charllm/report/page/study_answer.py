@@ -28,16 +28,19 @@ LARGE_FRACTION = 0.25
 LOST = tuple(label for label in LABELS if label not in ("compute", "recompute"))
 
 
-def answer(everything: Sequence[StudiedCase], about: str, is_paper: bool) -> list[str]:
-    """Return the sentences above the figures."""
+def answer(cases: Sequence[StudiedCase]) -> list[str]:
+    """Return the sentences above the first figure: what is fastest, what is most efficient, how hot it becomes."""
+    return [sentence for sentence in (_lead(groups(cases), cases), _efficiency(cases), _heat(cases)) if sentence]
+
+
+def further(everything: Sequence[StudiedCase], about: str, is_paper: bool) -> list[str]:
+    """Return the sentences below it: each model's cases, what has no result, clocks, errors, claims, the study."""
     cases = [case for case in everything if not case.is_prediction]
     by_group = groups(cases)
-    sentences = [_lead(by_group, cases)]
-    sentences += [_winner(group, listed) for group, listed in list(by_group.items())[:MOST_GROUPS]]
+    sentences = [_winner(group, listed) for group, listed in list(by_group.items())[:MOST_GROUPS]]
     if len(by_group) > MOST_GROUPS:
         sentences.append(f"The other {len(by_group) - MOST_GROUPS} models are in the figures below.")
-    sentences += [_rejected(cases), _efficiency(cases), _heat(cases), _throttling(cases)]
-    sentences.append(told_errors(everything))
+    sentences += [_rejected(cases), _throttling(cases), told_errors(everything)]
     if is_paper:
         sentences.append(_claims(cases))
     sentences.append(" ".join([f"The study: {about}" if about else "", _counts(cases)]).strip())

@@ -26,15 +26,21 @@
     show(root, page, options) {
       const settings = { contents: true, ...options };
       charllm.clear(root);
+      const sections = page.sections || [];
+      // With further words to fold away, a page opens with its first figure.
+      const opens = (page.further || []).length > 0;
+      const [first, rest] = [sections.slice(0, opens), sections.slice(opens)];
       const body = element(
         "article",
         { class: "page" },
         header(page),
+        ...first.map(section),
+        opens ? further(page.further) : "",
         facts(page.facts || []),
         warnings(page.warnings || []),
+        ...rest.map(section),
+        provenance(page.provenance || {}),
       );
-      const sections = page.sections || [];
-      body.append(...sections.map(section), provenance(page.provenance || {}));
       root.append(...(settings.contents ? [contents(sections)] : []), body);
       if (settings.contents) followContents(root, body);
       charllm.figure.drawLazily(root, body);
@@ -78,6 +84,11 @@
       first ? element("p", { class: "lead" }, first) : null,
       ...others.map((text) => element("p", {}, text)),
     );
+  }
+
+  function further(texts) {
+    const paragraphs = texts.map((text) => element("p", {}, text));
+    return element("details", { class: "further" }, element("summary", {}, "More, in words"), ...paragraphs);
   }
 
   // The origin of a page: a shape and a word.

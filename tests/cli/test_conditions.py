@@ -81,3 +81,22 @@ def test_limits_reach_the_loop(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_report_names_the_brake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*RUN, "--set", "conditions.braked_nodes=[0]", "--set", "conditions.brake_clock_mhz=900"]) == 0
     assert "brake-throttled" in capsys.readouterr().out
+
+
+def test_a_plan_whose_every_run_turns_a_gpu_off_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    hot = ("--set", "conditions.hot_gpus=[3]", "--set", "conditions.hot_sink_fraction=20")
+    fixed = ("--tp", "2", "--pp", "1", "--cp", "1", "--mbs", "1", "--gbs", "16", "--zero", "1", "--top", "1")
+    assert main(["plan", "--model", "llama3-8b", "--cluster", "h100x8", *fixed, *hot]) == 0
+    told = capsys.readouterr()
+    assert "every strategy turns a GPU off" in told.err
+    # The command that repeats it names the machine as it was asked for.
+    assert "--cluster h100x8 " in told.out
+
+
+def test_a_run_that_turns_a_gpu_off_says_so_first(capsys: pytest.CaptureFixture[str]) -> None:
+    hot = ("--set", "conditions.hot_gpus=[3]", "--set", "conditions.hot_sink_fraction=20")
+    assert main(["simulate", "--model", "llama3-8b", "--cluster", "h100x8", "--tp", "2", "--gbs", "16", *hot]) == 0
+    told = capsys.readouterr()
+    assert "turns itself off, which ends the run" in told.err
+    assert any(line.startswith("Shutdown") for line in told.out.splitlines()[:5])
+    assert "after a cold start" in " ".join(told.out.split())

@@ -75,7 +75,8 @@ def command(arguments: argparse.Namespace, found: Plan) -> str:
     words = ["charllm", "simulate"]
     for flag in ("model", "cluster", "framework", "precision", "lora", "inlet", "seed", "seq_length", "placement"):
         value = getattr(arguments, flag, None)
-        words += [f"--{flag.replace('_', '-')}", str(value)] if value is not None else []
+        for one in value if isinstance(value, list) else [value]:
+            words += [f"--{flag.replace('_', '-')}", str(one)] if one is not None else []
     words += [arguments.spec] if arguments.spec else []
     words += ["--from", arguments.from_] if arguments.from_ else []
     words += [f"--args={arguments.args}"] if arguments.args else []

@@ -11,7 +11,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from typing import Any, NamedTuple
 
 from charllm.catalog.resolve import resolve_run
@@ -212,7 +212,7 @@ def _deviation(sizes: Sequence[float], *, whole: bool) -> float:
     if not sizes:
         return inf
     if whole:
-        return max(WHOLE_DEVIATION, statistics.fmean(size**2 for size in sizes) ** 0.5)
+        return max(WHOLE_DEVIATION, sqrt(statistics.fmean(size**2 for size in sizes)))
     return DEVIATION_OVER_MEDIAN * statistics.median(sizes)
 
 

@@ -77,14 +77,16 @@ def search(
     wanted, refused, what_ifs = set_aside_refused(space, ranked)
     at_once = max(top, UNDER_EACH_CAP * len(rankings)) if len(rankings) > 1 else top
     simulated = _simulate(wanted, late, at_once, economics, longest_s, track)
-    kept = sorted(
-        (one for one in simulated if not broken(limits, one.metrics)), key=lambda one: objective.key(one.metrics)
-    )
+    within = [one for one in simulated if not broken(limits, one.metrics)]
+    # A run that turns a GPU off ends there: one that lasts is better, whatever its figures.
+    lasting = [one for one in within if not one.metrics.get("shutdown")]
+    kept = sorted(lasting or within, key=lambda one: objective.key(one.metrics))
     if not kept:
         asked = Words("; ".join(limit.text for limit in limits))
         raise SpecError("--limit", asked, f"limits that some strategy meets: {explain_infeasible(limits, simulated)}")
     mine, odds = _own(own, economics, longest_s), probability_best(kept, objective)
     warnings = _memory_warnings(risk, kept[:top]) if feasible.risk > risk else []
+    warnings += [] if lasting else [SHUT_DOWN]
     score, caps = score_of(space.base, objective, economics), [_loosest(space.caps)]
     attempt = try_simulating(lambda run: simulate_candidate(run, economics, longest_s))
     rows = (
@@ -110,6 +112,11 @@ def search(
         sensitivity=sensitivity(kept, objective, economics, longest_s=longest_s) if sensitive else (),
         warnings=[*warnings, *_warnings(rankings, objective), *what_ifs, *_idle_overlap(space, kept[0].run)],
     )
+
+
+SHUT_DOWN = (
+    "temperature: every strategy turns a GPU off by heat, which ends the run; charllm simulate says which and when"
+)
 
 
 def _risks(risk: float) -> list[float]:

@@ -130,9 +130,12 @@ def _power(result: RunResult) -> str:
 
 
 def _heat(result: RunResult) -> str:
+    """Temperatures of dies, and of memory where it is the nearer to its limit."""
     die = _listed(result, "temperature_mean_c", "temperature_peak_c", "margin_to_slowdown_k")
-    memory = _listed(result, "memory_temperature_peak_c")
-    return f"{die}; memory {memory}" if memory else die
+    of_die, of_memory = (result.metrics.get(f"margin_to_{limit}_k") for limit in ("slowdown", "memory_limit"))
+    if of_die is None or of_memory is None or of_memory > of_die:
+        return die
+    return f"{die}; memory {_listed(result, 'memory_temperature_peak_c')}, {of_memory:.0f} K below its limit"
 
 
 def _clock(result: RunResult) -> str:

@@ -39,10 +39,9 @@ def describe_rl(request: Table, settings: RlSettings) -> RlStep:
     if "micro_batch_size" not in request.get("training", {}):
         trained = _packed(trained)
     scored = _score_run(trained, settings.samples)
-    reward = (
-        _score_run(_reward_run(trained, settings.reward_model), settings.samples) if settings.reward_model else None
-    )
-    return RlStep(settings, trained, scored, _rollout_run(request, settings, rollout or trained.cluster), reward)
+    engine = _rollout_run(request, settings, rollout or trained.cluster)
+    reward = _reward_run(trained, settings.reward_model, settings.samples) if settings.reward_model else None
+    return RlStep(settings, trained, scored, engine, reward)
 
 
 def _packed(run: RunSpec) -> RunSpec:

@@ -121,8 +121,8 @@ def test_a_reward_model_is_a_forward_pass_over_all_samples(usual: RunResult) -> 
     scored, large = rl(reward_model="llama3-8b"), rl(reward_model="llama3-70b", tp=8)
     assert seconds(usual, "reward model") == 0
     assert seconds(scored, "reward model") == pytest.approx(seconds(usual, "log-probabilities"), rel=0.2)
-    assert seconds(large, "reward model") > 5 * seconds(scored, "reward model")
-    with pytest.raises(SpecError, match="reward-model"):
+    assert seconds(large, "reward model") > 3 * seconds(scored, "reward model")
+    with pytest.raises(SpecError, match="reward_model"):
         rl(reward_model="llama3-405b")
 
 

@@ -461,7 +461,8 @@ def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Pat
         ("swift infer --model Qwen/Qwen3-8B\n", "ms-swift that trains nothing"),
         ("python swift/cli/sft.py --model Qwen/Qwen3-8B --torch_dtype bfloat16\n", "training.seq_length"),
         (
-            "megatron sft --model Qwen/Qwen3-8B --max_length 4096 --pipeline_model_parallel_size 2 --micro_batch_size 1 \\\n"
+            "megatron sft --model Qwen/Qwen3-8B --max_length 4096 --pipeline_model_parallel_size 2 \\\n"
+            "  --micro_batch_size 1 "
             "  --global_batch_size 16 --decoder_last_pipeline_num_layers 17\n",
             "layers_per_stage.*num-layers 17",
         ),

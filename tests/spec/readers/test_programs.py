@@ -300,6 +300,31 @@ FILES["verl"] = (
         "cp": 2, "cp_kind": "all-to-all", "zero": 3, "recompute": "full", "reduce_precision": "fp32",
     },
 )  # fmt: skip
+HYPERPOD = """
+run: {model_type: llm_finetuning_aws, name: x}
+trainer: {devices: 8, num_nodes: 2}
+training_config:
+  model_config: {model_name_or_path: meta-llama/Llama-3.1-8B-Instruct, multimodal: false,
+    peft_config: {r: 16, lora_dropout: 0.05, target_modules: all-linear, peft_type: lora}}
+  training_args: {gradient_checkpointing: true, max_len: 4096, micro_train_batch_size: 2, train_batch_size: 128,
+    trainer_type: sft, strategy: {fsdp_config: {sharding_strategy: HYBRID_SHARD, cpu_offload: false}}}
+"""
+
+
+def test_a_recipe_of_hyperpod_is_read_but_for_the_format_that_its_trainer_chooses(tmp_path: Path) -> None:
+    run = run_of(tmp_path, HYPERPOD, precision="bf16")
+    expected = {
+        "name": "llama3-8b", "lora_rank": 16, "micro_batch_size": 2, "global_batch_size": 128, "seq_length": 4096,
+        "zero": 3, "shard_size": 8, "recompute": "full",
+    }  # fmt: skip
+    assert {name: field_of(run, name) for name in expected} == expected
+    assert run.cluster.gpus == 16
+    with pytest.raises(SpecError, match=r"--precision WORD.*HyperPod"):
+        run_of(tmp_path, HYPERPOD)
+    with pytest.raises(SpecError, match="preferences"):
+        run_of(tmp_path, HYPERPOD.replace("trainer_type: sft", "trainer_type: dpo"), precision="bf16")
+
+
 OTHERS = {
     "primus/configs/models/megatron/tiny_8B.yaml": PRIMUS_MODEL,
     "primus/configs/models/megatron/tiny_base.yaml": PRIMUS_BASE,
@@ -433,6 +458,14 @@ def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Pat
         (SWIFT.replace("_size 2", "_size $BATCH"), "--env BATCH"),
         (TRAINER.replace("fsdp.yaml", "away.yaml"), "away.yaml"),
         ("llamafactory-cli train away.yaml\n", "away.yaml"),
+        ("swift infer --model Qwen/Qwen3-8B\n", "ms-swift that trains nothing"),
+        ("python swift/cli/sft.py --model Qwen/Qwen3-8B --torch_dtype bfloat16\n", "training.seq_length"),
+        (
+            "megatron sft --model Qwen/Qwen3-8B --max_length 4096 --pipeline_model_parallel_size 2 \\\n"
+            "  --micro_batch_size 1 "
+            "  --global_batch_size 16 --decoder_last_pipeline_num_layers 17\n",
+            "layers_per_stage.*num-layers 17",
+        ),
         ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "a script that starts verl"),
         ("# as with verl.trainer\nvllm serve Qwen/Qwen3-8B\n", "starts a server of generation"),
         (

@@ -55,7 +55,7 @@ def gpu_map(
     case, place, highest = max(cells, key=lambda cell: cell[2])
     message = (
         f"Columns are GPUs (node.slot), in each node those in front first; r: a rear slot. Highest: GPU {place} of "
-        f"{case}, {highest:.4g} {unit}.{note}"
+        f"{case}, {highest:,.4g} {unit}.{note}"
     )
     return Figure(name, "heatmap", question, message, columns, options, conditions)
 

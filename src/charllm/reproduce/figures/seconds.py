@@ -127,6 +127,13 @@ MAPPED = {
 
 def _sent_by_gpu(listed: Sequence[StudiedCase]) -> list[Figure]:
     """Return heat maps of what every GPU sends over each kind of link."""
+    maps = []
+    for sharded, words in ((False, ""), (True, ", FSDP")):
+        maps += _maps_of([case for case in listed if ("fsdp" in case.name) == sharded], words, "-fsdp" * sharded)
+    return maps
+
+
+def _maps_of(listed: Sequence[StudiedCase], which: str, ends: str) -> list[Figure]:
     sent: dict[str, list[tuple[str, str, float]]] = {suffix: [] for suffix in MAPPED}
     for case in listed:
         view = case.open_view()
@@ -140,8 +147,8 @@ def _sent_by_gpu(listed: Sequence[StudiedCase]) -> list[Figure]:
                 amount = float(getattr(found, part)[gpu]) / GIGA
                 sent[suffix].append((title(case).removesuffix(" / base"), place, amount))
     return [
-        gpu_map(f"figure-5-{suffix}", f"Figure 5: data sent by every GPU in a step over {words}", sent[suffix], "sent",
-                "GB", conditions_of(listed), note)
+        gpu_map(f"figure-5-{suffix}{ends}", f"Figure 5: data sent by every GPU in a step over {words}{which}",
+                sent[suffix], "sent", "GB", conditions_of(listed), note)
         for suffix, (_part, words, note) in MAPPED.items() if sent[suffix]
     ]  # fmt: skip
 

@@ -8,10 +8,13 @@ import pytest
 
 import charllm
 from charllm.api.rl import compare_splits
+from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
 from charllm.result.result import RunResult
+from charllm.simulate.rl import _merge
 from charllm.simulate.rl_settings import RlSettings
-from charllm.simulate.rollout import Lengths, list_stretches
+from charllm.simulate.rollout import Lengths, count_slots, list_stretches
+from charllm.units import GIB
 
 ASKED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x16", "gbs": 128, "samples": 512}
 
@@ -124,3 +127,33 @@ def test_a_step_of_512_gpus_takes_seconds_to_predict() -> None:
 def test_wrong_requests_are_refused_by_name(field: str, changes: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=field):
         rl(**changes)
+
+
+def test_metrics_of_two_groups_of_gpus_are_means_over_gpus_and_extremes_of_either() -> None:
+    parts: list[dict[str, Any]] = [
+        {"power_mean_w": 400.0, "power_peak_w": 900.0, "margin_k": 30.0, "clock_loss_fraction": {"power": 0.1},
+         "clock_spread_fraction": 0.02, "held": False, "unknown": None},
+        {"power_mean_w": 600.0, "power_peak_w": 700.0, "margin_k": 10.0, "clock_loss_fraction": {"power": 0.3},
+         "clock_spread_fraction": 0.05, "held": True, "unknown": None},
+    ]  # fmt: skip
+    found = _merge(parts, [3.0, 1.0])
+    assert found["power_mean_w"] == pytest.approx(450)
+    assert found["clock_loss_fraction"] == {"power": pytest.approx(0.15)}
+    assert (found["power_peak_w"], found["margin_k"], found["clock_spread_fraction"]) == (900.0, 10.0, 0.05)
+    assert found["held"] is True
+    assert found["unknown"] is None
+    assert _merge(parts[:1], [1.0])["held"] is False
+
+
+def test_a_replica_holds_as_many_sequences_as_its_free_memory_holds_caches() -> None:
+    run = resolve_run(
+        {"model": "llama3-8b", "cluster": "h100x8", "framework": "vllm",
+         "parallelism": {"tp": 2, "schedule": "forward-only"},
+         "training": {"global_batch_size": 4, "micro_batch_size": 1, "seq_length": 512},
+         "generation": {"prompt_tokens": 512, "new_tokens": 512}}
+    )  # fmt: skip
+    slots = {tokens: count_slots(run, tokens, 0.9) for tokens in (1024.0, 2048.0)}
+    # Keys and values of 8 heads x 128 in bf16 for 32 layers on two ranks; half of 8.03e9 weights and 2 GiB beside them.
+    free_bytes = 0.9 * 79.65 * GIB - 8.03e9 - 2 * GIB
+    assert slots[1024.0] == pytest.approx(free_bytes / (1024 * 131072 / 2), rel=0.03)
+    assert slots[1024.0] == pytest.approx(2 * slots[2048.0], abs=1)

@@ -16,6 +16,7 @@ from charllm.simulate.steady import build_machine
 from charllm.simulate.work import (
     LONGEST_S,
     _duration,
+    check_length,
     check_passes,
     check_rounds,
     check_size,
@@ -25,6 +26,7 @@ from charllm.simulate.work import (
 )
 from charllm.spec.request import merge
 from charllm.workload.step import build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200"}
 TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -128,3 +130,12 @@ def test_a_round_is_as_many_slices_and_boxes_as_each_gpu_works_through() -> None
 )  # fmt: skip
 def test_an_estimate_is_told_in_the_largest_unit_of_which_it_has_two(seconds: float, said: str) -> None:
     assert _duration(seconds) == said
+
+
+def test_to_cut_a_slice_of_a_pass_takes_15_us_of_half_the_time_allowed() -> None:
+    step = build_step(resolve_run(LLAMA))
+    passes = time_at_highest_clock(step).passes
+    estimated_s = 15e-6 * sum(part.seconds for one in passes for part in one) / 0.0125
+    check_length(step, 2.01 * estimated_s)
+    with pytest.raises(SpecError, match="s of passes"):
+        check_length(step, 1.99 * estimated_s)

@@ -199,7 +199,7 @@ def _result(step: RlStep, cycles: list[list[PhaseRun]], lengths: Lengths) -> Run
 
 
 def _merge(parts: list[dict[str, Any]], weights: list[float]) -> dict[str, Any]:
-    """Return metrics of both groups of GPUs: extremes of either, means over all GPUs."""
+    """Return metrics of both groups of GPUs: extremes of either, means over all GPUs; unknown where one is."""
     found = dict(parts[0])
     for name in found:
         values = [part[name] for part in parts]
@@ -207,7 +207,9 @@ def _merge(parts: list[dict[str, Any]], weights: list[float]) -> dict[str, Any]:
             found[name] = {
                 key: float(np.average([value[key] for value in values], weights=weights)) for key in values[0]
             }
-        elif isinstance(values[0], bool) or values[0] is None:
+        elif None in values:
+            found[name] = None
+        elif isinstance(values[0], bool):
             found[name] = any(values)
         elif name.startswith("margin"):
             found[name] = min(values)

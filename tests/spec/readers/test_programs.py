@@ -300,6 +300,31 @@ FILES["verl"] = (
         "cp": 2, "cp_kind": "all-to-all", "zero": 3, "recompute": "full", "reduce_precision": "fp32",
     },
 )  # fmt: skip
+HYPERPOD = """
+run: {model_type: llm_finetuning_aws, name: x}
+trainer: {devices: 8, num_nodes: 2}
+training_config:
+  model_config: {model_name_or_path: meta-llama/Llama-3.1-8B-Instruct, multimodal: false,
+    peft_config: {r: 16, lora_dropout: 0.05, target_modules: all-linear, peft_type: lora}}
+  training_args: {gradient_checkpointing: true, max_len: 4096, micro_train_batch_size: 2, train_batch_size: 128,
+    trainer_type: sft, strategy: {fsdp_config: {sharding_strategy: HYBRID_SHARD, cpu_offload: false}}}
+"""
+
+
+def test_a_recipe_of_hyperpod_is_read_but_for_the_format_that_its_trainer_chooses(tmp_path: Path) -> None:
+    run = run_of(tmp_path, HYPERPOD, precision="bf16")
+    expected = {
+        "name": "llama3-8b", "lora_rank": 16, "micro_batch_size": 2, "global_batch_size": 128, "seq_length": 4096,
+        "zero": 3, "shard_size": 8, "recompute": "full",
+    }  # fmt: skip
+    assert {name: field_of(run, name) for name in expected} == expected
+    assert run.cluster.gpus == 16
+    with pytest.raises(SpecError, match=r"--precision WORD.*HyperPod"):
+        run_of(tmp_path, HYPERPOD)
+    with pytest.raises(SpecError, match="preferences"):
+        run_of(tmp_path, HYPERPOD.replace("trainer_type: sft", "trainer_type: dpo"), precision="bf16")
+
+
 OTHERS = {
     "primus/configs/models/megatron/tiny_8B.yaml": PRIMUS_MODEL,
     "primus/configs/models/megatron/tiny_base.yaml": PRIMUS_BASE,

@@ -458,6 +458,14 @@ def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Pat
         (SWIFT.replace("_size 2", "_size $BATCH"), "--env BATCH"),
         (TRAINER.replace("fsdp.yaml", "away.yaml"), "away.yaml"),
         ("llamafactory-cli train away.yaml\n", "away.yaml"),
+        ("swift infer --model Qwen/Qwen3-8B\n", "ms-swift that trains nothing"),
+        ("python swift/cli/sft.py --model Qwen/Qwen3-8B --torch_dtype bfloat16\n", "training.seq_length"),
+        (
+            "megatron sft --model Qwen/Qwen3-8B --max_length 4096 --pipeline_model_parallel_size 2 \\\n"
+            "  --micro_batch_size 1 "
+            "  --global_batch_size 16 --decoder_last_pipeline_num_layers 17\n",
+            "layers_per_stage.*num-layers 17",
+        ),
         ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "a script that starts verl"),
         ("# as with verl.trainer\nvllm serve Qwen/Qwen3-8B\n", "starts a server of generation"),
         (

@@ -70,6 +70,7 @@ bench: setup ## print rates and accuracies (minutes; CALCULON=FOLDER compares se
 	$(BIN)/python -m benchmarks.slurm_study
 	$(BIN)/python -m benchmarks.plan_speed $(CALCULON)
 	$(BIN)/python -m benchmarks.plan_problems
+	$(BIN)/python -m benchmarks.plan_winners
 
 docs: setup ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -14,7 +14,7 @@ rm -rf "$folder"
 ls -l "$folder"
 
 "${PYTHON:-python3}" -m venv "$place/empty"
-"$place/empty/bin/pip" install --quiet --disable-pip-version-check "$folder"/*.whl
+"$place/empty/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt "$folder"/*.whl
 cd "$place"
 
 expect() { # STATUS COMMAND...: run it outside the repository, and check how it ends
@@ -50,7 +50,7 @@ expect 2 serve --port 0
 expect 2 query "select 1" runs
 expect 2 place --model llama3-8b --cluster h200x8 --tp 2 --gbs 32
 # Without numba these take many minutes.
-"$place/empty/bin/pip" install --quiet --disable-pip-version-check "$(ls "$root/$folder"/*.whl)[fast]"
+"$place/empty/bin/pip" install --quiet --disable-pip-version-check -c "$root/constraints.txt" "$(ls "$root/$folder"/*.whl)[fast]"
 expect 0 validate known
 expect 0 validate all --quick
 echo "the wheel works in an empty environment"

@@ -1,17 +1,22 @@
 """Steps of reinforcement learning."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import charllm
-from charllm.api.rl import compare_splits
+from charllm.api.report import page_of
+from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.plan.splits import compare_splits
 from charllm.result.result import RunResult
+from charllm.simulate.rl import _merge
 from charllm.simulate.rl_settings import RlSettings
-from charllm.simulate.rollout import Lengths, list_stretches
+from charllm.simulate.rollout import Lengths, count_slots, list_stretches
+from charllm.units import GIB
 
 ASKED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x16", "gbs": 128, "samples": 512}
 
@@ -62,6 +67,7 @@ def test_phases_add_up_to_the_step(usual: RunResult) -> None:
     table = usual.table("phases")
     assert table is not None
     assert usual.metrics["energy_per_step_j"] == pytest.approx(sum(table["energy_j"]), rel=1e-6)
+    assert not any("GPUs)" in str(name) for name in table["phase"])
 
 
 def test_longer_spreads_make_longer_rollouts(usual: RunResult) -> None:
@@ -84,6 +90,7 @@ def test_gpus_of_their_own_overlap_one_step_off() -> None:
     assert seconds(in_turn, "waiting") > seconds(beside, "waiting")
     halves = [seconds(beside, where) for where in ("rollout GPUs", "training GPUs")]
     assert halves[0] == pytest.approx(halves[1], rel=0.02)
+    assert sum(halves) == pytest.approx(seconds(beside))
 
 
 def test_states_of_training_pass_pcie_where_the_engine_shares_their_gpus(usual: RunResult) -> None:
@@ -97,12 +104,39 @@ def test_states_of_training_pass_pcie_where_the_engine_shares_their_gpus(usual: 
     assert seconds(rl(no_reference=True), "reference") == 0
 
 
-def test_splits_are_compared_the_fastest_first() -> None:
+def test_splits_are_planned_the_fastest_first_and_its_flags_ask_for_it() -> None:
     request = {"model": "llama3-8b", "cluster": "h100x32", "training": {"global_batch_size": 128}}
     found = compare_splits(request, RlSettings(samples=512, response_length=400, longest_response=2048))
-    times = [result.metrics["step_time_s"] for _name, result in found]
-    assert len(times) >= 3
+    times = [split.step_s for split in found]
     assert times == sorted(times)
+    # Four ways to cut the engine with all GPUs in turn; 24 GPUs that train do not divide 128 sequences.
+    assert {split.settings.rollout_gpus for split in found} == {0, 16, 24}
+    assert len(found) == 6
+    best = found[0]
+    words: dict[str, Any] = {"samples": 512, "cluster": "h100x32", "rollout_tp": best.settings.rollout_tp}
+    again = rl(**words, rollout_gpus=best.settings.rollout_gpus, policy=best.settings.policy)
+    assert again.metrics["step_time_s"] == pytest.approx(best.step_s)
+    assert f"--rollout-tp {best.settings.rollout_tp}" in best.flags
+
+
+def test_a_reward_model_is_a_forward_pass_over_all_samples(usual: RunResult) -> None:
+    scored, large = rl(reward_model="llama3-8b"), rl(reward_model="llama3-70b", tp=8)
+    assert seconds(usual, "reward model") == 0
+    assert seconds(scored, "reward model") == pytest.approx(seconds(usual, "log-probabilities"), rel=0.2)
+    assert seconds(large, "reward model") > 3 * seconds(scored, "reward model")
+    with pytest.raises(SpecError, match="reward_model"):
+        rl(reward_model="llama3-405b")
+
+
+@pytest.mark.parametrize("apart", [0, 8])
+def test_a_page_shows_the_phases_and_the_power_of_a_step(apart: int, tmp_path: Path) -> None:
+    policy = "one-step-off" if apart else "on-policy"
+    result = rl(rollout_gpus=apart, policy=policy, report=tmp_path / "page.html")
+    page = page_of(result)
+    figures = {figure.name: figure for section in page.sections for figure in section.figures}
+    assert {"phases", "power", "cluster-power"} <= set(figures)
+    assert len(set(figures["phases"].columns["bar"].values)) == (2 if apart else 1)
+    assert "weight transfer" in (tmp_path / "page.html").read_text()
 
 
 def test_a_step_of_512_gpus_takes_seconds_to_predict() -> None:
@@ -124,3 +158,33 @@ def test_a_step_of_512_gpus_takes_seconds_to_predict() -> None:
 def test_wrong_requests_are_refused_by_name(field: str, changes: dict[str, Any]) -> None:
     with pytest.raises(SpecError, match=field):
         rl(**changes)
+
+
+def test_metrics_of_two_groups_of_gpus_are_means_over_gpus_and_extremes_of_either() -> None:
+    parts: list[dict[str, Any]] = [
+        {"power_mean_w": 400.0, "power_peak_w": 900.0, "margin_k": 30.0, "clock_loss_fraction": {"power": 0.1},
+         "clock_spread_fraction": 0.02, "held": False, "unknown": None},
+        {"power_mean_w": 600.0, "power_peak_w": 700.0, "margin_k": 10.0, "clock_loss_fraction": {"power": 0.3},
+         "clock_spread_fraction": 0.05, "held": True, "unknown": None},
+    ]  # fmt: skip
+    found = _merge(parts, [3.0, 1.0])
+    assert found["power_mean_w"] == pytest.approx(450)
+    assert found["clock_loss_fraction"] == {"power": pytest.approx(0.15)}
+    assert (found["power_peak_w"], found["margin_k"], found["clock_spread_fraction"]) == (900.0, 10.0, 0.05)
+    assert found["held"] is True
+    assert found["unknown"] is None
+    assert _merge(parts[:1], [1.0])["held"] is False
+
+
+def test_a_replica_holds_as_many_sequences_as_its_free_memory_holds_caches() -> None:
+    run = resolve_run(
+        {"model": "llama3-8b", "cluster": "h100x8", "framework": "vllm",
+         "parallelism": {"tp": 2, "schedule": "forward-only"},
+         "training": {"global_batch_size": 4, "micro_batch_size": 1, "seq_length": 512},
+         "generation": {"prompt_tokens": 512, "new_tokens": 512}}
+    )  # fmt: skip
+    slots = {tokens: count_slots(run, tokens, 0.9) for tokens in (1024.0, 2048.0)}
+    # Keys and values of 8 heads x 128 in bf16 for 32 layers on two ranks; half of 8.03e9 weights and 2 GiB beside them.
+    free_bytes = 0.9 * 79.65 * GIB - 8.03e9 - 2 * GIB
+    assert slots[1024.0] == pytest.approx(free_bytes / (1024 * 131072 / 2), rel=0.03)
+    assert slots[1024.0] == pytest.approx(2 * slots[2048.0], abs=1)

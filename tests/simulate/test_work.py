@@ -16,6 +16,7 @@ from charllm.simulate.steady import build_machine
 from charllm.simulate.work import (
     LONGEST_S,
     _duration,
+    check_length,
     check_passes,
     check_rounds,
     check_size,
@@ -24,7 +25,9 @@ from charllm.simulate.work import (
     slices_of,
 )
 from charllm.spec.request import merge
+from charllm.units import format_bytes
 from charllm.workload.step import build_step
+from tests.timeline.unlimited import time_at_highest_clock
 
 LLAMA: dict[str, Any] = {"model": "llama3-8b", "cluster": "charllm-ppt-h200"}
 TOO_LONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -128,3 +131,22 @@ def test_a_round_is_as_many_slices_and_boxes_as_each_gpu_works_through() -> None
 )  # fmt: skip
 def test_an_estimate_is_told_in_the_largest_unit_of_which_it_has_two(seconds: float, said: str) -> None:
     assert _duration(seconds) == said
+
+
+def test_to_cut_a_slice_of_a_pass_takes_15_us_of_half_the_time_allowed() -> None:
+    step = build_step(resolve_run(LLAMA))
+    passes = time_at_highest_clock(step).passes
+    estimated_s = 15e-6 * sum(part.seconds for one in passes for part in one) / 0.0125
+    check_length(step, 2.01 * estimated_s)
+    with pytest.raises(SpecError, match="s of passes"):
+        check_length(step, 1.99 * estimated_s)
+
+
+def test_memory_is_told_beside_seconds_from_a_gib_on() -> None:
+    few, many = (resolve_run(merge(LLAMA, {"cluster": {"nodes": nodes}})) for nodes in (100, 50_000))
+    with pytest.raises(SpecError) as caught:
+        check_size(few, 0.0)
+    assert "not about 0 s (or --allow-long)" in str(caught.value)
+    with pytest.raises(SpecError) as caught:
+        check_size(many, 0.0)
+    assert f"not about 24 s and {format_bytes(6000 * 400_000)} (or --allow-long)" in str(caught.value)

@@ -114,6 +114,14 @@ def test_what_is_not_read_is_named_with_what_converts_it(tmp_path: Path) -> None
         "a.nsys-rep": (b"\x00\x01", "nsys export --type sqlite a.nsys-rep"),
         "host.xplane.pb": (b"\x0a\x05", "a whole XPlane"),
         "a.pftrace": (b"\x0a\x05", "traceconv json"),
+        "trace_view.json": (
+            b'[{"ph": "M", "name": "process_name", "pid": 4, "tid": 0, "args": {"name": "Ascend Hardware"}}, '
+            b'{"ph": "X", "name": "aten::mm", "cat": "cpu_op", "ts": "1699529623106750.1", "dur": 9, "pid": 1}]',
+            "Ascend's profiler.*no NPU is read",
+        ),
+        "a.cpuprofile": (b'{"nodes": [{"callFrame": {}}], "timeDeltas": []}', "CPU profile of V8.*torch.profiler"),
+        "b.json": (b'{"traceEvents": [{"cat": "toplevel", "name": "RunTask", "ph": "X"}]}', "a trace of a browser"),
+        "steps.log": (b" iteration        1/      50 | consumed samples:", "no JSON.*torch.profiler"),
         "snapshot.pickle": (pickle.dumps({"segments": []}), "pickle.*charllm trace --memory"),
     }
     for name, (data, told) in files.items():

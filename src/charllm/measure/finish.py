@@ -21,7 +21,7 @@ from charllm.measure.energy import step_energies
 from charllm.measure.failure import Failure, judge
 from charllm.measure.launchers.slurm import is_alive, settle
 from charllm.measure.marked import tabulate_marks
-from charllm.measure.marks import Mark, compare_with_log, find_steps, leading_marks
+from charllm.measure.marks import FEWEST_STEPS, Mark, compare_with_log, find_steps, leading_marks
 from charllm.measure.measured import Measured
 from charllm.measure.parquet import write_signals
 from charllm.measure.parts import Part, Whole, describe_parts, is_on_nodes, merge, part_warnings, read_parts
@@ -124,8 +124,11 @@ def _profile_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
 
 
 def _step_warnings(parts: Sequence[Part], marks: Mapping[str, list[Mark]]) -> list[str]:
-    """Say where two sources of the step time disagree."""
-    return [told for part in parts[:1] if (told := compare_with_log(part.folder, marks))]
+    """Say where two sources of the step time disagree, and where it rests on next to nothing."""
+    steps = len(find_steps(leading_marks(marks)))
+    told = "one step" if steps == 1 else f"{steps} steps"
+    few = [f"step_time_s: rests on {told} alone: no others were marked or logged"] if 0 < steps < FEWEST_STEPS else []
+    return [*few, *(told for part in parts[:1] if (told := compare_with_log(part.folder, marks)))]
 
 
 def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:

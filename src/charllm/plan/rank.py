@@ -35,6 +35,9 @@ Caps = tuple[float | None, float | None]
 MOST_PRICED, MOST_CHECKED = 5_000, 40_000
 """Strategies that are priced, and looked at one by one, at most; a search that ends here says so."""
 
+EXACT_PRICED, NEAR_FRACTION = 200, 0.01
+"""After so many prices it suffices that no strategy that is left can be better by more than this."""
+
 
 class Ranked(NamedTuple):
     """A strategy with its price."""
@@ -88,7 +91,7 @@ def rank(
     checked, proven = 0, score.exact
     while heap:
         bound, action, item = heapq.heappop(heap)
-        if len(kept) == top and bound >= -kept[0][0]:
+        if len(kept) == top and bound >= found.last_wanted(-kept[0][0]):
             break
         if found.priced >= MOST_PRICED or checked >= MOST_CHECKED:
             proven = False
@@ -176,6 +179,10 @@ class _Search:
         self.items: dict[int, _Items] = {}
         self.memory: dict[Item, dict[str, Any] | None] = {}
         self.blocks: dict[tuple[int, str, bool], ModelBlocks] = {}
+
+    def last_wanted(self, worst: float) -> float:
+        """Return the bound from which on none is looked at, given the worst score that is kept."""
+        return worst if self.priced < EXACT_PRICED else worst - NEAR_FRACTION * abs(worst)
 
     def bound_share(self, place: int) -> float:
         """Return a bound of all strategies of a share: kernels take time, and energy is at least none."""

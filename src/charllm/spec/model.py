@@ -74,6 +74,9 @@ class Model:
     window_head_dim: int = count("Width of a head in windowed layers; 0: as in the others.", 0, 4096, 0)
     window_sinks: bool = flag("Whether only windowed layers have sinks.", False)
     shared_values: bool = flag("Whether keys are values, too, in layers without a window.", False)
+    shared_kv_layers: int = count("Last layers that attend to keys and values of layers before them.", 0, 4096, 0)
+    shared_kv_ffn: int = count("Width of the feed-forward block of those layers; 0: as in the others.", 0, 1_048_576, 0)
+    layer_input: int = count("Width of an embedding of tokens that every layer has of its own; 0: none.", 0, 4096, 0)
     full_attention_every: int = count("With a window: one layer in this many has full attention.", 1, 4096, 1)
     mixers: str = text(
         "What mixes the tokens of each layer, repeated to the last: * attention, w windowed attention, M Mamba-2, "
@@ -151,6 +154,10 @@ class Model:
             raise SpecError("expert_latent", self.expert_latent, "0 without experts")
         if self.index_heads and not (self.attention == "mla" and self.index_head_dim and self.index_topk):
             raise SpecError("index_heads", self.index_heads, "0 without mla, index_head_dim and index_topk")
+        if self.shared_kv_layers >= self.layers or (self.shared_kv_ffn and not self.shared_kv_layers):
+            raise SpecError("shared_kv_layers", self.shared_kv_layers, f"fewer than layers ({self.layers})")
+        if self.shared_kv_layers and self.attention == "mla":
+            raise SpecError("shared_kv_layers", self.shared_kv_layers, "0 with mla")
         if self.pattern or self.mtp_pattern:
             self._check_patterns()
         self._check_mixers()

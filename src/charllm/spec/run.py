@@ -23,6 +23,7 @@ from charllm.spec.validity import (
     heads_divide,
     heads_exchange,
     kv_heads_divide,
+    layers_part,
     mamba_divides,
     rounds_are_whole,
     sequence_divides,
@@ -262,11 +263,8 @@ def _check_layers(run: RunSpec) -> None:
             "parallelism.layers_per_stage", f"{len(split)} entries", f"{chunks}, one for each stage (chunk)"
         )
     if sum(split) != layers:
-        raise SpecError(
-            "parallelism.layers_per_stage",
-            f"{sum(split)} layers",
-            f"{layers}, the layers of {run.model.name}",
-        )
+        possible = f"{layers}, the layers of {run.model.name}"
+        raise SpecError("parallelism.layers_per_stage", f"{sum(split)} layers", possible)
 
 
 def _check_widths(run: RunSpec) -> None:
@@ -276,6 +274,8 @@ def _check_widths(run: RunSpec) -> None:
         raise SpecError("parallelism.tp", tp, f"a divisor of the {model.heads} heads")
     if not kv_heads_divide(model, degrees):
         raise SpecError("parallelism.tp", tp, f"a divisor or multiple of the {model.kv_heads} key-value heads")
+    if not layers_part(model, degrees):
+        raise SpecError("parallelism.pp", degrees.pp, "1: layers share keys and values, or embeddings of their own")
     if not mamba_divides(model, degrees):
         possible = (
             f"tp x cp a divisor of the {model.ssm_heads} Mamba heads, tp of the {model.ssm_groups} groups or a multiple"
@@ -288,19 +288,15 @@ def _check_widths(run: RunSpec) -> None:
         pieces = context_pieces(degrees)
         raise SpecError("training.seq_length", training.seq_length, f"a multiple of {pieces} with cp {cp}")
     if not sequence_shards_divide(degrees, training):
-        raise SpecError(
-            "training.seq_length",
-            training.seq_length,
-            f"a multiple of cp x tp = {cp * tp} with sequence parallelism",
-        )
+        possible = f"a multiple of cp x tp = {cp * tp} with sequence parallelism"
+        raise SpecError("training.seq_length", training.seq_length, possible)
     if not heads_exchange(model, degrees):
         raise SpecError("parallelism.cp", cp, f"a divisor of heads / tp = {model.heads // tp} with all-to-all")
     for gpu in (node.gpu for node in run.cluster.kinds):
         if not gpu.peak_flop_per_s(training.precision) and training.precision != "bf16":
-            # Products in bf16 run everywhere, in fp32 units at worst.
-            able = ["bf16", *(name for name in PRECISIONS if name != "bf16" and gpu.peak_flop_per_s(name))]
-            possible = f"{', '.join(able)} on {gpu.name}, whose matrix units take no {training.precision}"
-            raise SpecError("training.precision", training.precision, possible)
+            able = ", ".join(name for name in PRECISIONS if name == "bf16" or gpu.peak_flop_per_s(name))
+            why = f"{able} on {gpu.name}, whose matrix units take no {training.precision}"
+            raise SpecError("training.precision", training.precision, why)
 
 
 def _check_experts(run: RunSpec) -> None:

@@ -58,6 +58,11 @@ def kv_heads_divide(model: Model, degrees: Any) -> Rule:
     )
 
 
+def layers_part(model: Model, degrees: Any) -> Rule:
+    """Stages do not share: layers that use keys of others, or embeddings of their own, are in one stage."""
+    return (degrees.pp == 1) | (model.shared_kv_layers + model.layer_input == 0)
+
+
 def mamba_divides(model: Model, degrees: Any) -> Rule:
     """Each rank has as many Mamba heads, and as many groups or a copy of one."""
     groups = model.ssm_groups + (model.ssm_groups == 0)
@@ -154,6 +159,7 @@ def possible(model: Model, degrees: Any, training: Any, gpus: int) -> Rule:
         interleaved_has_chunks(degrees),
         heads_divide(model, degrees),
         kv_heads_divide(model, degrees),
+        layers_part(model, degrees),
         mamba_divides(model, degrees),
         *(width_divides(width, degrees) for width in (model.ffn, model.shared_ffn, model.hidden)),
         sequence_divides(degrees, training),

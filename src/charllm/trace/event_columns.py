@@ -45,6 +45,8 @@ CATEGORIES = {
     "cuda_driver": RUNTIME,
     "privateuse1_runtime": RUNTIME,
     "mtia_runtime": RUNTIME,
+    "xpu_runtime": RUNTIME,
+    "xpu_driver": RUNTIME,
     "mtia_ccp_events": KERNEL,
     "overhead": OVERHEAD,
     "Kernel": KERNEL,

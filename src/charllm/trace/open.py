@@ -10,7 +10,7 @@ from charllm.trace.chakra import read_chakra
 from charllm.trace.events import DTYPES, Events, RankTrace
 from charllm.trace.json_events import GZIP_MAGIC, GZIP_WINDOW
 from charllm.trace.kineto import rank_of_file, read_kineto
-from charllm.trace.other_tools import is_nsight, is_rocprof, name_unread, read_nsight, read_rocprof
+from charllm.trace.other_tools import GPU_TRACE, is_nsight, is_rocprof, name_unread, read_nsight, read_rocprof
 from charllm.trace.perfetto import PERFETTO_SUFFIXES, read_chrome_picture, read_perfetto
 from charllm.trace.xplane import is_xplane, read_xplane
 
@@ -22,6 +22,9 @@ EXECUTION_TRACE = "execution trace"
 def read_traces(path: Path) -> list[RankTrace]:
     """Read one file, whatever of these formats it is in: a trace for each GPU that it holds."""
     head = _head(path)
+    unread = name_unread(path, head)
+    if unread is not None:
+        raise SpecError("TRACE", f"{path}, {unread.name}", f"a trace that is read here: {unread.command}")
     if b'"traceEvents"' in head:
         return _chrome(path)
     if is_nsight(head):
@@ -36,9 +39,8 @@ def read_traces(path: Path) -> list[RankTrace]:
         return read_xplane(path)
     if path.suffix in PERFETTO_SUFFIXES or (head[:1] == b"\x0a" and head.strip()[:1] not in (b"{", b"[")):
         return read_perfetto(path)
-    unread = name_unread(path, head)
-    if unread is not None:
-        raise SpecError("TRACE", f"{path}, {unread.name}", f"a trace that is read here: {unread.command}")
+    if head.strip() and head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        raise SpecError("TRACE", f"{path}, which is no JSON", GPU_TRACE)
     return _chrome(path)
 
 

@@ -8,6 +8,7 @@ Ignores: counters; API calls of HIP.
 import csv
 import gzip
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +34,31 @@ class Unread(NamedTuple):
     """What makes of it something that is read."""
 
 
+GPU_TRACE = "a trace of torch.profiler, Nsight Systems, rocprofv3 or JAX"
+BY_SUFFIX = {
+    ".nsys-rep": ("a report of Nsight Systems", "nsys export --type sqlite {name}"),
+    ".qdrep": ("a report of Nsight Systems", "nsys export --type sqlite {name}"),
+    ".ncu-rep": ("a report of Nsight Compute, without times of a step", "nsys profile, then nsys export"),
+}
+BY_HEAD = {
+    rb'"Ascend Hardware"|"async_npu"|"AI_CORE"': ("a trace of Ascend's profiler", "no NPU is read here"),
+    rb'"viztracer_metadata"': ("a trace of VizTracer, of Python functions", GPU_TRACE),
+    rb"speedscope\.app/file-format": ("a profile of speedscope", GPU_TRACE),
+    rb'"timeDeltas"|"callFrame"': ("a CPU profile of V8", GPU_TRACE),
+    rb'"cat": ?"(?:toplevel|devtools|blink|v8)\b': ("a trace of a browser", GPU_TRACE),
+    rb"^\x18\0\0\0\0\0\0\0.{4}\x09": ("events of TensorBoard", "the trace.json.gz or xplane.pb beside them"),
+}
+"""What the beginning of a file holds: what it is, and what would be read."""
+
+
 def name_unread(path: Path, head: bytes) -> Unread | None:
     """Return which tool wrote a file that cannot be read here; None for what is not known."""
-    if path.suffix == ".nsys-rep" or path.suffix == ".qdrep":
-        return Unread("a report of Nsight Systems", f"nsys export --type sqlite {path.name}")
-    if path.suffix == ".ncu-rep":
-        return Unread("a report of Nsight Compute, without times of a step", "nsys profile, then nsys export")
+    if path.suffix in BY_SUFFIX:
+        name, command = BY_SUFFIX[path.suffix]
+        return Unread(name, command.format(name=path.name))
+    for mark, told in BY_HEAD.items():
+        if re.search(mark, head, re.DOTALL):
+            return Unread(*told)
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):
         return Unread("a pickle, such as a memory snapshot of PyTorch", f"charllm trace --memory {path.name}")
     return None

@@ -13,8 +13,7 @@ from charllm.trace.analyses.bubble import find_bubbles
 from charllm.trace.analyses.critical_path import path_seconds
 from charllm.trace.analyses.host import host_cost
 from charllm.trace.analyses.idle import find_gaps, idle_seconds
-from charllm.trace.analyses.kernels import as_table, class_seconds, kernel_rows, unknown_fraction
-from charllm.trace.analyses.launch import count_launches
+from charllm.trace.analyses.kernels import as_table, class_seconds, in_steps, kernel_rows, unknown_fraction
 from charllm.trace.analyses.rates import RateRow, gpu_of, rate_rows
 from charllm.trace.analyses.stragglers import find_straggler
 from charllm.trace.analyses.tensor_cores import tensor_core_seconds
@@ -94,7 +93,7 @@ def _summarize_rank(run: TracedRun, rank: TracedRank) -> RankSummary:
         path_seconds(rank, gaps),
         unknown_fraction(rank),
         tensor_core_seconds(rank, run.classes),
-        count_launches(rank).kernels,
+        len(in_steps(rank).row) / max(1, len(rank.windows)),
         host.each_s if host else None,
     )
 

@@ -28,23 +28,30 @@ def attention_pairs(queries: int, causal: bool, window: int) -> float:
     return queries * queries / 2 if causal else float(queries * queries)
 
 
-def attention(cut: Cut, window: int) -> tuple[Module, ...]:
-    """Describe the attention block between two residual additions."""
+def attention(cut: Cut, window: int, *, borrows: bool = False) -> tuple[Module, ...]:
+    """Describe the attention block between two residual additions.
+
+    `borrows` where keys and values are those of a layer before it, which keeps them.
+    Ignores: the addition of their gradients to that layer's.
+    """
     model = cut.model
-    projections = _latent_projections(cut) if model.attention == "mla" else _grouped_projections(cut)
+    projections = _latent_projections(cut) if model.attention == "mla" else _grouped_projections(cut, borrows=borrows)
     indexer = _indexer(cut) if model.index_heads else ()
     gate = (_gate(cut),) if model.attention_gate else ()
     # A query that chooses its keys has as many as one that looks back over a window of that length.
-    written = (write_cache(cut),) if cut.generates else ()
-    return (*projections, *written, *indexer, _core(cut, model.index_topk or window), *gate, _output(cut))
+    written = (write_cache(cut),) if cut.generates and not borrows else ()
+    core = _core(cut, model.index_topk or window)
+    if borrows:
+        core = core._replace(kept=tuple(kept for kept in core.kept if kept.name != "key and value"))
+    return (*projections, *written, *indexer, core, *gate, _output(cut))
 
 
-def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
+def _grouped_projections(cut: Cut, *, borrows: bool = False) -> tuple[Module, ...]:
     model = cut.model
     width = model.heads * model.head_dim
     kv_heads = max(model.kv_heads, cut.tp)
     values_width = 0 if model.shared_values else kv_heads * model.value_head_dim
-    kv_widths = (kv_heads * model.head_dim, values_width)
+    kv_widths = (0, 0) if borrows else (kv_heads * model.head_dim, values_width)
     query_width = width + (model.heads * model.value_head_dim if model.attention_gate else 0)
     norm_output = Kept("attention input", cut.shard_tokens * model.hidden * cut.operand_bytes, ("layernorm",))
     modules = [
@@ -60,20 +67,21 @@ def _grouped_projections(cut: Cut) -> tuple[Module, ...]:
             parts=tuple(width for width in (query_width, *kv_widths) if width),
         )
     ]
-    heads = cut.tokens * (cut.heads + cut.kv_heads) * model.head_dim
+    heads = cut.tokens * (cut.heads + (0 if borrows else cut.kv_heads)) * model.head_dim
     if model.qk_norm:
-        modules.append(_qk_norm(cut, heads))
+        modules.append(_qk_norm(cut, heads, copies=1 if borrows else 2))
     if model.position == "rope":
         unrotated = (Kept("unrotated query and key", heads * cut.element_bytes),) if cut.framework.packed_qkv else ()
         modules.append(_rope(cut, heads, kept=unrotated))
     return tuple(modules)
 
 
-def _qk_norm(cut: Cut, elements: int) -> Module:
+def _qk_norm(cut: Cut, elements: int, copies: int) -> Module:
     """Normalise queries and keys. Ignores: the sums that tp ranks exchange where a norm runs over all heads."""
     model = cut.model
-    both = norm(cut, "qk norm", elements, model.head_dim, copies=2, of_heads=True)
-    scale = {"shared": 1.0, "each": (cut.heads + cut.kv_heads) / 2, "none": 0.0}[model.qk_norm_weights]
+    both = norm(cut, "qk norm", elements, model.head_dim, copies=copies, of_heads=True)
+    each = cut.heads if copies == 1 else (cut.heads + cut.kv_heads) / 2
+    scale = {"shared": 1.0, "each": float(each), "none": 0.0}[model.qk_norm_weights]
     return both._replace(
         weights=both.weights * scale,
         frozen_weights=both.frozen_weights * scale,

@@ -27,11 +27,13 @@ def stage_cache_bytes(run: RunSpec, stage: int) -> float:
 
 
 def _attending(run: RunSpec, stage: int) -> list[LayerKind]:
-    """Return the layers with attention on a stage."""
+    """Return the layers with keys and values of their own on a stage."""
     kinds, first, attending = layer_kinds(run.model), 0, []
     for chunk, count in enumerate(run.parallelism.layers_per_stage):
         if chunk % run.parallelism.pp == stage:
             owned = kinds[first : first + count]
-            attending += [kind for kind in owned if kind.mixer in ("", "H") and kind.part in ("", "*")]
+            attending += [
+                kind for kind in owned if kind.mixer in ("", "H") and kind.part in ("", "*") and not kind.borrows
+            ]
         first += count
     return attending

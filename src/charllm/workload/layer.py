@@ -9,9 +9,10 @@ from charllm.workload.attention import attention
 from charllm.workload.convolution import short_convolution
 from charllm.workload.cut import Cut
 from charllm.workload.feedforward import feedforward
+from charllm.workload.linear import linear
 from charllm.workload.moe import moe
 from charllm.workload.norm import norm, residual, vectors
-from charllm.workload.op import Module
+from charllm.workload.op import Kept, Module, elementwise
 from charllm.workload.recurrence import recurrence
 
 
@@ -24,6 +25,8 @@ class LayerKind(NamedTuple):
     """The one part it is in a hybrid, as a letter of the pattern; empty: attention, then feed-forward."""
     mixer: str = ""
     """The letter of what mixes its tokens where that is no attention; empty: attention."""
+    borrows: bool = False
+    """Whether its keys and values are those of a layer before it."""
     wide: bool = False
     """Whether its products stay in 16 bits where those of others are narrower."""
 
@@ -42,6 +45,7 @@ def _kind(model: Model, index: int) -> LayerKind:
         sparse=model.experts > 0 and _has_experts(model, index),
         window=model.window if letter == "w" else 0,
         mixer="" if letter in ("*", "w") else letter,
+        borrows=index >= model.layers - model.shared_kv_layers,
     )
 
 
@@ -76,11 +80,13 @@ def layer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
         modules.append(norm(cut, "attention post norm", stream, model.hidden))
     if not parallel_blocks:
         modules += [residual(cut, "attention residual"), norm(cut, "mlp norm", stream, model.hidden)]
-    modules += moe(cut) if kind.sparse else feedforward(cut, model.ffn)
+    width = (kind.borrows and model.shared_kv_ffn) or model.ffn
+    modules += moe(cut) if kind.sparse else feedforward(cut, width)
     if model.norms_per_layer >= 3:
         modules.append(norm(cut, "mlp post norm", stream, model.hidden))
     modules += [norm(cut, "further norm", stream, model.hidden)] * (model.norms_per_layer - 4)
     modules.append(residual(cut, "mlp residual"))
+    modules += _layer_input(cut)
     modules += vectors(cut, "layer vectors", model.layer_vectors)
     modules += vectors(cut, "router vectors", model.sparse_vectors if kind.sparse else 0)
     return tuple(modules)
@@ -92,7 +98,34 @@ def _mixer(cut: Cut, kind: LayerKind) -> tuple[Module, ...]:
         return short_convolution(cut)
     if kind.mixer == "H":
         return (*recurrence(cut, "H"), *attention(cut, 0), residual(cut, "mixer addition"))
-    return recurrence(cut, kind.mixer) if kind.mixer else attention(of_kind(cut, kind), kind.window)
+    return (
+        recurrence(cut, kind.mixer) if kind.mixer else attention(of_kind(cut, kind), kind.window, borrows=kind.borrows)
+    )
+
+
+def _layer_input(cut: Cut) -> tuple[Module, ...]:
+    """Describe how a layer takes in its own embedding of each token: gated, projected back, normalised and added.
+
+    Source: transformers' Gemma4TextDecoderLayer.
+    """
+    model, width = cut.model, cut.model.layer_input
+    if not width:
+        return ()
+    stream, narrow = cut.shard_tokens * model.hidden, cut.shard_tokens * width * cut.element_bytes
+    inputs = Kept("layer input gate", stream * cut.operand_bytes)
+    gated = Kept("layer input gated", 2 * narrow)
+    return (
+        linear(cut, "layer input gate", model.hidden, width, input_kept=(inputs,)),
+        Module(
+            "layer input",
+            (elementwise("layer input", "activation", 2 * narrow, narrow),),
+            (elementwise("layer input", "activation", 3 * narrow, 2 * narrow, "backward"),),
+            (gated,),
+        ),
+        linear(cut, "layer input proj", width, model.hidden),
+        norm(cut, "layer input norm", stream, model.hidden),
+        residual(cut, "layer input residual"),
+    )
 
 
 def of_kind(cut: Cut, kind: LayerKind) -> Cut:

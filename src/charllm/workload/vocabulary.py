@@ -61,6 +61,37 @@ def embedding(cut: Cut) -> tuple[Module, ...]:
             backward_scratch_bytes=looked_up + (weights * size if trained else 0.0),
         ),
         *vectors(cut, "end vectors", model.end_vectors),
+        *_layer_inputs(cut),
+    )
+
+
+def _layer_inputs(cut: Cut) -> tuple[Module, ...]:
+    """Describe the embedding that layers have of their own: looked up for all, and a share of the model's own added.
+
+    Source: transformers' Gemma4TextModel: a table of all layers, a projection of the embedding, a norm of each layer's.
+    """
+    model, size = cut.model, cut.element_bytes
+    width = model.layers * model.layer_input
+    if not width:
+        return ()
+    moved, rows = cut.tokens * width * size, (cut.tokens, width)
+    trained = cut.training.lora_rank == 0
+    weights = float(cut.vocab * width)
+    scatter = (elementwise("embedding grad", "embedding", moved, 2 * moved, "backward", rows),) if trained else ()
+    looked_up = Module(
+        "layer inputs",
+        (elementwise("layer inputs", "embedding", moved, moved, shape=rows),),
+        scatter,
+        weights=weights if trained else 0.0,
+        frozen_weights=0.0 if trained else weights,
+        tensors=((cut.vocab, width),),
+        forward_scratch_bytes=moved,
+        backward_scratch_bytes=moved + (weights * size if trained else 0.0),
+    )
+    return (
+        looked_up,
+        linear(cut, "layer inputs proj", model.hidden, width),
+        norm(cut, "layer inputs norm", cut.shard_tokens * width, model.layer_input),
     )
 
 

@@ -537,3 +537,11 @@ def test_columns_that_name_no_quantity_are_asked_for_and_can_be_named(tmp_path: 
     run = charllm.convert("auto", tmp_path / "log.csv", tmp_path / "named",
                           column={"GPU0": "gpu0_power_w", "GPU1": "gpu1_power_w"})  # fmt: skip
     assert run.metrics["power_mean_w"] == pytest.approx(228.5)
+
+
+def test_a_counter_that_runs_backwards_is_left_out_and_said(tmp_path: Path) -> None:
+    rows = "".join(f"{n},300,{(n if n < 20 else n - 20) * 300}\n" for n in range(40))
+    result, recording = converted(tmp_path, "csv", f"t_s,power_w,energy_j\n{rows}")
+    assert not len(recording.known(0, "energy_j")[0])
+    assert any("energy_j: the counter runs backwards 1 time; left out" in text for text in result.warnings)
+    assert result.metrics.power_mean_w == pytest.approx(300)

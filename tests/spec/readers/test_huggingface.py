@@ -16,6 +16,7 @@ from charllm.spec.model import Model, fill_model
 from charllm.spec.readers.huggingface import read_hf_config
 from charllm.spec.readers.huggingface.families import FAMILIES
 from charllm.spec.readers.huggingface.refused import REFUSED
+from charllm.workload.layer import layer_kinds
 from charllm.workload.parameters import count_active_parameters, count_parameters
 
 Config = dict[str, Any]
@@ -450,6 +451,18 @@ COUNTED: dict[str, tuple[Config, int]] = {
     "hy_v3": (FEW_EXPERTS | {"mlp_layer_types": ["dense"] + ["sparse"] * 3}, 3598080),
     "gpt_oss": ({"num_local_experts": 4, "num_experts_per_tok": 2}, 6568240),
 }
+
+
+def test_gemma_4_shares_keys_and_gives_layers_embeddings_of_their_own() -> None:
+    """Source: as above, with two layers that borrow keys and values from two before them, and are twice as wide."""
+    config = SIZES | {
+        "model_type": "gemma4_text", "num_hidden_layers": 6, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 32, "global_head_dim": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+    }  # fmt: skip
+    model = model_of(config)
+    assert count_parameters(model) == 5716192
+    assert [kind.borrows for kind in layer_kinds(model)] == [False] * 4 + [True] * 2
 
 
 @pytest.mark.parametrize("model_type", COUNTED)

@@ -246,6 +246,15 @@ def _without_wrong_counters(series: dict[str, Settled], told: list[str]) -> dict
             told.append(f"{quantity}: grows faster than time, so its unit must be wrong; left out")
             del kept[quantity]
     power = kept.get("power_instant_w") or kept.get("power_average_w")
+    counts = kept["energy_j"].values if "energy_j" in kept else np.empty(0)
+    backwards = int((np.diff(counts[np.isfinite(counts)]) < 0).sum())
+    if backwards:
+        times = f"{backwards} time{'s' * (backwards > 1)}"
+        if power is None:
+            told.append(f"energy_j: the counter runs backwards {times}; what was used around that is not known")
+        else:
+            told.append(f"energy_j: the counter runs backwards {times}; left out, energy is that of power")
+            del kept["energy_j"]
     if "energy_j" in kept and power is not None:
         grown_j, spent_s = _grown(kept["energy_j"])
         mean_w = float(np.nanmean(power.values)) if np.isfinite(power.values).any() else np.nan

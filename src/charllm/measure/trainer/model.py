@@ -18,7 +18,8 @@ from charllm.spec.training import Training
 
 UNBUILT = (
     "mixers", "sparse_layers", "attention_gate", "index_heads", "window_heads", "window_kv_heads", "window_head_dim",
-    "window_sinks", "shared_values", "layer_vectors", "sparse_vectors", "end_vectors",
+    "window_sinks", "shared_values", "shared_kv_layers", "layer_input", "layer_vectors", "sparse_vectors",
+    "end_vectors",
 )  # fmt: skip
 
 

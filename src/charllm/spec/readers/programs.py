@@ -10,6 +10,7 @@ from charllm.spec.readers.automodel import read_automodel
 from charllm.spec.readers.finetuning import read_finetuning
 from charllm.spec.readers.finetuning_words import WORDS
 from charllm.spec.readers.gpt_neox import read_gpt_neox
+from charllm.spec.readers.hyperpod import read_hyperpod
 from charllm.spec.readers.llm_foundry import read_llm_foundry
 from charllm.spec.readers.megatron.settings import read_flagscale, read_primus
 from charllm.spec.readers.nanotron import read_nanotron
@@ -26,6 +27,7 @@ READERS: dict[str, Callable[[Document, str], Reading]] = {
     recognize.LLM_FOUNDRY: read_llm_foundry,
     recognize.AUTOMODEL: read_automodel,
     recognize.VERL: read_verl,
+    recognize.HYPERPOD: read_hyperpod,
     **{program: partial(read_finetuning, program=program) for program in WORDS},
 }
 """Program: the reader of its files. Files of other programs are refused by that program's name."""

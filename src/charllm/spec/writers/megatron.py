@@ -125,6 +125,9 @@ def _experts(run: RunSpec) -> Words:
         *_switch("--moe-permute-fusion", framework.fused_permute),
         *_switch("--moe-router-fusion", framework.fused_router),
         *_switch("--moe-router-force-load-balancing", training.routing == "forced"),
+        # Megatron-Core takes biases with scores of a sigmoid alone.
+        *_given("--moe-router-score-function", "sigmoid", when=model.balancing == "bias"),
+        *_switch("--moe-router-enable-expert-bias", model.balancing == "bias"),
         *_given("--moe-expert-capacity-factor", training.capacity_factor, when=training.capacity_factor is not None),
     ]
 

@@ -1,6 +1,6 @@
 """Settings of a Hugging Face config that its reader does not use: without effect on a step, or not modelled."""
 
-from charllm.spec.readers.ledger import Known, Unmodelled, list_names
+from charllm.spec.readers.ledger import OFF, Known, Unmodelled, list_names
 
 RUN = list_names(
     """
@@ -103,7 +103,7 @@ UNMODELLED = {
     "use_bias": Unmodelled("biases of Mamba's projections"),
     "add_cross_attention": Unmodelled("cross attention"),
     "is_encoder_decoder": Unmodelled("an encoder and a decoder in one model"),
-    "use_bidirectional_attention": Unmodelled("attention to later tokens"),
+    "use_bidirectional_attention": Unmodelled("attention to later tokens", (*OFF, "vision")),
     "attn_uses_sequence_id": Unmodelled("masks of packed documents (set training.document_tokens)"),
     "attn_config.attn_uses_sequence_id": Unmodelled("masks of packed documents (set training.document_tokens)"),
     "attn_config.prefix_lm": Unmodelled("prefix attention"),

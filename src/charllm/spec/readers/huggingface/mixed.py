@@ -8,6 +8,7 @@ from charllm.spec.readers.huggingface.values import (
     HEADS,
     HIDDEN,
     KV_HEADS,
+    VOCAB,
     Config,
     Table,
     count_of,
@@ -15,7 +16,7 @@ from charllm.spec.readers.huggingface.values import (
     layers_of,
 )
 from charllm.spec.readers.patterns import describe_mixers
-from charllm.spec.readers.values import read_count, read_counts, read_number, read_table, shown
+from charllm.spec.readers.values import read_count, read_counts, read_number, read_table
 
 
 def read_short_convolutions(config: Config) -> Table:
@@ -86,15 +87,11 @@ def read_mimo_windows(config: Config) -> Table:
 
 def read_gemma4(config: Config) -> Table:
     """Read Gemma 4: other heads in layers without a window, and experts beside the dense block where it has them."""
-    for key, why in (
-        ("hidden_size_per_layer_input", "embeddings of each layer"),
-        ("num_kv_shared_layers", "keys and values shared between layers"),
-        ("use_double_wide_mlp", "widths that differ from layer to layer"),
-    ):
-        if config.get(key):
-            raise SpecError(f"model.{key}", shown(config[key]), f"0: {why} are not modelled")
     full = _full_layers(config)
     same = flag_of(config, "attention_k_eq_v", False)
+    shared = count_of(config, ("num_kv_shared_layers",), otherwise=0)
+    if count_of(config, ("vocab_size_per_layer_input",), otherwise=count_of(config, VOCAB)) != count_of(config, VOCAB):
+        raise SpecError("model.vocab_size_per_layer_input", config["vocab_size_per_layer_input"], "as vocab_size")
     window_kv_heads = count_of(config, KV_HEADS)
     table = {
         "head_dim": full.get("head_dim", 512),
@@ -102,6 +99,9 @@ def read_gemma4(config: Config) -> Table:
         "window_kv_heads": window_kv_heads,
         "window_head_dim": count_of(config, ("head_dim",)),
         "shared_values": same,
+        "layer_input": count_of(config, ("hidden_size_per_layer_input",), otherwise=0),
+        "shared_kv_layers": shared,
+        "shared_kv_ffn": 2 * count_of(config, FFN) if shared and flag_of(config, "use_double_wide_mlp", False) else 0,
     }
     if not flag_of(config, "enable_moe_block", False):
         return table

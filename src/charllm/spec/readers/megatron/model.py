@@ -214,6 +214,7 @@ def _experts(flags: Flags, family: Family, ffn: int | None, layers: int | None) 
         "experts": experts,
         "topk": count_or(flags, "--moe-router-topk", 1 if family.deepspeed or family.megablocks else DEFAULT_TOPK),
         "expert_groups": count_or(flags, "--moe-router-num-groups", 1),
+        **({"balancing": "bias"} if "--moe-router-enable-expert-bias" in flags else {}),
         "groups_per_token": count_or(flags, "--moe-router-group-topk", 1),
         "expert_ffn": expert_ffn,
         "shared_ffn": _shared_ffn(flags, ffn, expert_ffn),

@@ -458,6 +458,14 @@ def test_a_script_that_tunes_a_model_becomes_its_run(program: str, tmp_path: Pat
         (SWIFT.replace("_size 2", "_size $BATCH"), "--env BATCH"),
         (TRAINER.replace("fsdp.yaml", "away.yaml"), "away.yaml"),
         ("llamafactory-cli train away.yaml\n", "away.yaml"),
+        ("swift infer --model Qwen/Qwen3-8B\n", "ms-swift that trains nothing"),
+        ("python swift/cli/sft.py --model Qwen/Qwen3-8B --torch_dtype bfloat16\n", "training.seq_length"),
+        (
+            "megatron sft --model Qwen/Qwen3-8B --max_length 4096 --pipeline_model_parallel_size 2 \\\n"
+            "  --micro_batch_size 1 "
+            "  --global_batch_size 16 --decoder_last_pipeline_num_layers 17\n",
+            "layers_per_stage.*num-layers 17",
+        ),
         ("python3 -m verl.trainer.main_ppo data.train_batch_size=8\n", "a script that starts verl"),
         ("# as with verl.trainer\nvllm serve Qwen/Qwen3-8B\n", "starts a server of generation"),
         (
@@ -501,6 +509,30 @@ def test_states_of_adapters_may_be_in_eight_bits(tmp_path: Path) -> None:
     found = read_text_as(AXOLOTL.replace("adamw_torch", "adamw_bnb_8bit"), "lora.yaml", tmp_path)
     assert found.request["training"]["optimizer"] == "adam"
     assert any("8bit" in setting.text for setting in found.small)
+
+
+def test_a_switch_that_is_on_by_default_can_be_turned_off(tmp_path: Path) -> None:
+    on, off = (read_text_as(f"swift sft --model Qwen/Qwen3-8B --max_length 1024 {more}\n", "run.sh", tmp_path)
+               for more in ("", "--gradient_checkpointing false"))  # fmt: skip
+    assert on.request["training"]["recompute"] == "full"
+    assert off.request["training"]["recompute"] == "none"
+
+
+@pytest.mark.parametrize("flag", ["--fsdp fsdp2.json", "--fsdp full_shard --fsdp_config fsdp2.json"])
+def test_the_file_of_fsdp_counts_and_is_asked_for(flag: str, tmp_path: Path) -> None:
+    script = f"swift sft --model Qwen/Qwen3-8B --max_length 1024 --gradient_checkpointing false {flag}\n"
+    assert "fsdp2.json" in read_text_as(script, "run.sh", tmp_path).missing["parallelism.zero"]
+    inner = '{"reshard_after_forward": false, "activation_checkpointing": true}'
+    own = f'{{"fsdp": "full_shard auto_wrap", "fsdp_config": {inner}}}'
+    (tmp_path / "fsdp2.json").write_text(own if "fsdp_config" not in flag else inner)
+    found = read_text_as(script, "run.sh", tmp_path)
+    assert not found.missing
+    assert (found.request["parallelism"]["zero"], found.request["training"]["recompute"]) == (2, "full")
+    (tmp_path / "fsdp2.json").write_text(
+        own.replace("reshard_after_forward", "activation_cpu_offload").replace("false", "true")
+    )
+    with pytest.raises(SpecError, match="activations on the CPU"):
+        read_text_as(script, "run.sh", tmp_path)
 
 
 def test_a_program_named_after_preferences_is_refused(tmp_path: Path) -> None:

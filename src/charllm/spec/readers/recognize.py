@@ -107,6 +107,7 @@ Megatron-Core (--yaml-cfg): language_model model_parallel
 Megatron's tests: TEST_TYPE MODEL_ARGS
 Megatron's tests: MODEL_ARGS ENV_VARS
 Docker Compose: services version
+Helm: apiVersion appVersion
 GitHub Actions: jobs on
 SkyPilot: resources setup run
 """
@@ -131,6 +132,9 @@ ColossalAI: colossalai run
 OLMo-core: olmo_core.launch | src/scripts/train/OLMo
 XTuner: xtuner train
 PaddleNLP: paddle.distributed.launch
+a command of ms-swift that trains nothing: swift infer | swift export | swift app | swift deploy | megatron export
+a command of ms-swift that trains nothing: swift eval | swift sample
+a command of LLaMA-Factory that trains nothing: llamafactory-cli chat | llamafactory-cli export | llamafactory-cli api
 a server of generation: vllm serve | vllm.entrypoints | sglang.launch_server | trtllm-serve | lmdeploy serve
 """
 STARTS = tuple(

@@ -22,10 +22,11 @@ from charllm.spec.request import read_text
 Table = dict[str, Any]
 
 MARK = "per_device_train_batch_size"
-HINTS = ("swift ", "llamafactory-cli", "axolotl", MARK)
+HINTS = ("swift ", "swift/cli/", "llamafactory-cli", "axolotl", MARK)
 TASKS = {"swift": ("sft", "pt", "rlhf"), "llamafactory-cli": ("train",), "axolotl": ("train",)}
 """Program: its commands that train."""
 PROGRAMS = {"swift": recognize.SWIFT, "llamafactory-cli": recognize.LLAMA_FACTORY, "axolotl": recognize.AXOLOTL}
+SWIFT_FILES = ("swift/cli/sft.py", "swift/cli/pt.py", "swift/cli/rlhf.py")
 PARENTS = 5
 _CHOSEN = re.compile(r"(?:^|[/_.-])(?:dpo|grpo|ppo|orpo|kto|rloo|simpo|reward|rm|gkd|cpo)(?:[_-]\w+)?\.py$")
 """Programs that train by preferences or rewards."""
@@ -49,7 +50,9 @@ def _program(words: list[str]) -> tuple[str, int] | None:
         name = PurePath(word).name
         if words[place + 1] in TASKS.get(name, ()):
             return PROGRAMS[name], place + 2
-    if any(word.partition("=")[0].lstrip("-").replace("-", "_") == MARK for word in words):
+    if any(
+        word.endswith(SWIFT_FILES) or word.partition("=")[0].lstrip("-").replace("-", "_") == MARK for word in words
+    ):
         # The last program counts: those before it start it.
         program = max((place for place, word in enumerate(words) if word.endswith(".py")), default=0)
         if PurePath(words[program]).name.startswith("olmo_core"):
@@ -62,7 +65,7 @@ def _program(words: list[str]) -> tuple[str, int] | None:
 
 def _read(script: Script, command: Command, path: str, program: str, start: int) -> Reading:
     words = command.words[start:]
-    flags = collect_flags(words, script)
+    flags = collect_flags(words, script, keeps_off=True)
     launcher = collect_flags([*command.outer, *command.words[:start]], script)
     values = _file_settings(words, path, program)
     values |= {key: value for key, value in _values(flags, program).items() if value is not None}

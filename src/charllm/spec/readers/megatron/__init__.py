@@ -11,7 +11,7 @@ from charllm.spec.readers.megatron.family import find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
 from charllm.spec.readers.megatron.launch import ENVIRONMENTS, Launch, count_nodes, find_launch
 from charllm.spec.readers.megatron.model import missing_vocabulary, read_model
-from charllm.spec.readers.megatron.parallelism import read_parallelism, split_shards
+from charllm.spec.readers.megatron.parallelism import ask_for_stages, read_parallelism, split_shards
 from charllm.spec.readers.megatron.software import read_software
 from charllm.spec.readers.megatron.training import read_training
 from charllm.spec.readers.megatron.tuning import OWN, SWIFT, named_model, read_adapters
@@ -107,6 +107,8 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
         part, _, key = field.partition(".")
         {**request, "model": model}.get(part, {}).pop(key, None)
     request |= _named_model(flags, path, model, missing)
+    if "model" in missing:
+        ask_for_stages(flags, missing)
     model_id = named_model(flags) if task and "model" in missing else ""
     if model_id:
         del missing["model"]

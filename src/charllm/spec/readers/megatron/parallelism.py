@@ -63,6 +63,9 @@ def _stages(flags: Flags, family: Family, pp: int) -> Table:
     return {"vpp": vpp, "layers_per_stage": _uneven(flags, family, pp, vpp) if pp > 1 else None}
 
 
+ENDS = ("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers")
+
+
 def _chunks(flags: Flags, pp: int) -> int:
     flag = "--num-layers-per-virtual-pipeline-stage"
     each = count_of(flags, flag) if pp > 1 else None
@@ -75,13 +78,22 @@ def _chunks(flags: Flags, pp: int) -> int:
     return total // (pp * each)
 
 
+def ask_for_stages(flags: Flags, missing: dict[str, str]) -> None:
+    """Ask for the layers of each stage where ends hold numbers of their own and the script only names its model."""
+    ends = [flag for flag in ENDS if flag in flags]
+    if ends and "--num-layers" not in flags:
+        given = ", ".join(f"{flag} {flags.values[flag][0]}" for flag in ends)
+        missing["parallelism.layers_per_stage"] = f"--set parallelism.layers_per_stage=N,N,... ({given})"
+
+
 def _uneven(flags: Flags, family: Family, pp: int, vpp: int) -> list[int] | None:
     layers = count_or(flags, "--num-layers", 0)
-    first = count_of(flags, "--decoder-first-pipeline-num-layers")
-    last = count_of(flags, "--decoder-last-pipeline-num-layers")
+    first, last = (count_of(flags, flag) for flag in ENDS)
     embedding, loss = (flag in flags for flag in ACCOUNTED)
     if "embedding" in (text_of(flags, "--pp-partition-method") or ""):
         embedding = loss = True
+    if not layers:
+        return None
     if first is not None or last is not None:
         return uneven_stages(DEGREES["pp"], layers, pp, vpp, (first, last))
     if embedding or loss:

@@ -19,7 +19,7 @@ import numpy as np
 from charllm.arrays import Floats
 from charllm.calibrate.least_squares import Fit
 from charllm.calibrate.ops import Bench, apply, errors_of, fit_ops, gather, held_out
-from charllm.calibrate.write import as_figures
+from charllm.calibrate.write import written
 from charllm.evaluate.h200.tables import READINGS
 from charllm.evaluate.ops import CLASSES, bench_machine, classes_of
 from charllm.evaluate.ops_table import read_ops, read_single_kernels
@@ -96,7 +96,9 @@ def write_catalog(found: Fit) -> None:
     kept = {"power": KEPT_POWER, "kernels": ""}
     for part, more in kept.items():
         text = re.sub(rf"\[h200\.{part}\]\n(?:[^\[\n].*\n)*\n?", "", text)
-        lines = "".join(f'{key} = [{value}, "ops"]\n' for key, value in as_figures(found, part))
+        own = [each for each in found.found if each.name.startswith(f"{part}.")]
+        figures = [written(each.name.removeprefix(f"{part}."), each.value, each.error_fraction) for each in own]
+        lines = "".join(f'{key} = [{value}, "ops"]\n' for key, value in figures)
         text = text.replace("[h200-nvl]\n", f"[h200.{part}]\n{more}{lines}\n[h200-nvl]\n")
     CATALOG.write_text(text)
 

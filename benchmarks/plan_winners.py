@@ -14,11 +14,13 @@ WANTED, TOP = 60, 5
 
 
 def winner_warnings(problem: Problem) -> list[str] | None:
-    """Return what a simulation of the best strategy says of memory; None where no strategy fits."""
+    """Return what a simulation of the best strategy says of memory; None where the plan says that none fits safely."""
     job = {"model": problem.model, "cluster": problem.cluster, "gbs": problem.batch}
     try:
         found = charllm.plan(**job, axis=problem.axes, top=TOP)  # type: ignore[arg-type]
     except SpecError:
+        return None
+    if any(text.startswith("memory") for text in found.warnings):
         return None
     result = charllm.simulate(found.best[0].run.as_table())
     return [text for text in result.warnings if text.startswith("memory")]

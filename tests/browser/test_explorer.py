@@ -274,6 +274,21 @@ def test_the_copied_command_and_call_are_the_run_that_is_shown(tab: Page) -> Non
     assert len(set(tab.evaluate("charllm.explorer.settings.SETTINGS.map((each) => each.word)"))) == EVERY.count("=") + 4
 
 
+def test_a_plan_on_several_machines_is_a_budget(tab: Page) -> None:
+    pinned = "model=llama3-8b&cluster=h200x8&gbs=32&tp=2&pp=1&cp=1&mbs=1&zero=1&recompute=none&overlap=dp"
+    tab.goto(f"/#plan?{pinned}&machines=h100x8&tokens=1000")
+    assert tab.get_by_label("Compare with").input_value() == "h100x8"
+    tab.get_by_role("button", name="Find the best strategy").click()
+    await_state(tab, "coupled")
+    assert tab.locator("h1").inner_text() == "Budget of 2 machines"
+    assert "Cheapest for its tokens" in tab.locator(".sheet .answer").inner_text()
+    points = tab.locator("#machines-front path.point")
+    points.first.wait_for()
+    assert points.count() == 2
+    assert violations(tab) == []
+    tab.screenshot(path=SCREENSHOTS / "explorer-budget.png")
+
+
 BAR = """(drawing, change) => {
   drawing.scrollIntoView({block: 'center'});
   const middle = (each) => each.getBoundingClientRect().y + each.getBoundingClientRect().height / 2;

@@ -11,8 +11,9 @@ from charllm.errors import SpecError
 from charllm.gpu.shape import KernelShape, check_shape, work
 from charllm.layout.grid import Grid
 from charllm.simulate.predict import predict
-from charllm.simulate.rank_timeline import generate_timeline, rank_timeline, simulated_gpu
+from charllm.simulate.rank_timeline import _Layers, _parts, generate_timeline, rank_timeline, simulated_gpu
 from charllm.simulate.recorded import END, START, WAIT, own_clock_hz
+from charllm.simulate.slices import SlicedLayers
 from charllm.simulate.step_loop import EXCHANGED_S
 from charllm.spec.request import merge
 from charllm.spec.run import RunSpec
@@ -192,3 +193,27 @@ def test_sends_occupy_few_blocks_and_collectives_many() -> None:
 def test_a_rank_that_is_not_there_is_refused(rank: int) -> None:
     with pytest.raises(SpecError, match="0 to 7"):
         generate_timeline(small("pp4-dp2"), rank)
+
+
+@pytest.mark.parametrize(
+    ("slices", "waits_s", "expected"),
+    [
+        ((((0, 1.0), (1, 1.0)), ((2, 1.0),)), (0.5, 0.25), ["ab", 0.5, "c", 0.25]),
+        ((((0, 1.0),), ((1, 1.0),), ((2, 1.0),)), (0.5, 0.0, 0.25), ["a", 0.5, "bc", 0.25]),
+        ((((0, 1.0), (1, 1.0)), ((2, 1.0),)), (0.0, 0.25), ["abc", 0.25]),
+        ((((0, 1.0), (1, 0.5)), ((1, 0.5), (2, 1.0))), (0.5, 0.25), ["a", 0.5, "bc", 0.25]),
+    ],
+    ids=["after two ops", "twice", "at the end", "inside an op"],
+)
+def test_a_layer_is_parted_after_the_slice_that_waited(
+    slices: tuple[tuple[tuple[int, float], ...], ...], waits_s: tuple[float, ...], expected: list[str | float]
+) -> None:
+    ops = tuple((Item("kernel", name),) for name in "abc")
+    layers = _Layers("forward", ops, [])
+    whole = Segment("forward", 1, tuple(item for one in ops for item in one))
+    parts = _parts(layers, whole, SlicedLayers(slices, 1), iter(waits_s))
+    found = [
+        one.items[0].duration_s if one.label == "wait" else "".join(item.name for item in one.items) for one in parts
+    ]
+    # What is left after the last wait, nothing.
+    assert found == [*expected, "", 0.0]

@@ -1,15 +1,17 @@
 """Steps of reinforcement learning."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import charllm
-from charllm.api.rl import compare_splits
+from charllm.api.report import page_of
 from charllm.catalog.resolve import resolve_run
 from charllm.errors import SpecError
+from charllm.plan.splits import compare_splits
 from charllm.result.result import RunResult
 from charllm.simulate.rl import _merge
 from charllm.simulate.rl_settings import RlSettings
@@ -65,6 +67,7 @@ def test_phases_add_up_to_the_step(usual: RunResult) -> None:
     table = usual.table("phases")
     assert table is not None
     assert usual.metrics["energy_per_step_j"] == pytest.approx(sum(table["energy_j"]), rel=1e-6)
+    assert not any("GPUs)" in str(name) for name in table["phase"])
 
 
 def test_longer_spreads_make_longer_rollouts(usual: RunResult) -> None:
@@ -87,6 +90,7 @@ def test_gpus_of_their_own_overlap_one_step_off() -> None:
     assert seconds(in_turn, "waiting") > seconds(beside, "waiting")
     halves = [seconds(beside, where) for where in ("rollout GPUs", "training GPUs")]
     assert halves[0] == pytest.approx(halves[1], rel=0.02)
+    assert sum(halves) == pytest.approx(seconds(beside))
 
 
 def test_states_of_training_pass_pcie_where_the_engine_shares_their_gpus(usual: RunResult) -> None:
@@ -100,12 +104,39 @@ def test_states_of_training_pass_pcie_where_the_engine_shares_their_gpus(usual: 
     assert seconds(rl(no_reference=True), "reference") == 0
 
 
-def test_splits_are_compared_the_fastest_first() -> None:
+def test_splits_are_planned_the_fastest_first_and_its_flags_ask_for_it() -> None:
     request = {"model": "llama3-8b", "cluster": "h100x32", "training": {"global_batch_size": 128}}
     found = compare_splits(request, RlSettings(samples=512, response_length=400, longest_response=2048))
-    times = [result.metrics["step_time_s"] for _name, result in found]
-    assert len(times) >= 3
+    times = [split.step_s for split in found]
     assert times == sorted(times)
+    # Four ways to cut the engine with all GPUs in turn; 24 GPUs that train do not divide 128 sequences.
+    assert {split.settings.rollout_gpus for split in found} == {0, 16, 24}
+    assert len(found) == 6
+    best = found[0]
+    words: dict[str, Any] = {"samples": 512, "cluster": "h100x32", "rollout_tp": best.settings.rollout_tp}
+    again = rl(**words, rollout_gpus=best.settings.rollout_gpus, policy=best.settings.policy)
+    assert again.metrics["step_time_s"] == pytest.approx(best.step_s)
+    assert f"--rollout-tp {best.settings.rollout_tp}" in best.flags
+
+
+def test_a_reward_model_is_a_forward_pass_over_all_samples(usual: RunResult) -> None:
+    scored, large = rl(reward_model="llama3-8b"), rl(reward_model="llama3-70b", tp=8)
+    assert seconds(usual, "reward model") == 0
+    assert seconds(scored, "reward model") == pytest.approx(seconds(usual, "log-probabilities"), rel=0.2)
+    assert seconds(large, "reward model") > 3 * seconds(scored, "reward model")
+    with pytest.raises(SpecError, match="reward_model"):
+        rl(reward_model="llama3-405b")
+
+
+@pytest.mark.parametrize("apart", [0, 8])
+def test_a_page_shows_the_phases_and_the_power_of_a_step(apart: int, tmp_path: Path) -> None:
+    policy = "one-step-off" if apart else "on-policy"
+    result = rl(rollout_gpus=apart, policy=policy, report=tmp_path / "page.html")
+    page = page_of(result)
+    figures = {figure.name: figure for section in page.sections for figure in section.figures}
+    assert {"phases", "power", "cluster-power"} <= set(figures)
+    assert len(set(figures["phases"].columns["bar"].values)) == (2 if apart else 1)
+    assert "weight transfer" in (tmp_path / "page.html").read_text()
 
 
 def test_a_step_of_512_gpus_takes_seconds_to_predict() -> None:

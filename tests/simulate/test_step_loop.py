@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from charllm.catalog.resolve import resolve_cluster
+from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.gpu.heat import network
 from charllm.gpu.physics import Energy, board_of, operating_point, working_w
 from charllm.simulate.one_gpu import SingleGpu
+from charllm.simulate.predict import predict
+from charllm.simulate.recorded import WAIT
 from charllm.simulate.slices import BOARD_J, COLUMNS, CORE_J, CYCLES, FIXED, MATRIX_J
 
 ONE = resolve_cluster("h200x1")
@@ -29,3 +31,20 @@ def test_a_slice_draws_what_the_board_equation_says(energy: Energy, silicon: flo
     drawn_w = working_w(board, at, seen.temperature_mean_c, energy, SHORT_S, silicon)
     assert seen.seconds_s == pytest.approx(SHORT_S, rel=1e-9)
     assert seen.power_mean_w == pytest.approx(drawn_w, rel=1e-9)
+
+
+def test_members_of_every_group_wait_for_the_last_of_them_and_others_do_not() -> None:
+    request = {
+        "model": "llama3-8b", "cluster": {"base": "h200x8", "node": {"upstream": []}}, "parallelism": {"tp": 2},
+        "training": {"global_batch_size": 8},
+    }  # fmt: skip
+    waits = {}
+    for capped in (0, 7):
+        run = resolve_run({**request, "conditions": {"capped_gpus": [capped], "capped_power_w": 350.0}})
+        simulated = predict(run).simulated_step
+        assert simulated is not None
+        waits[capped] = simulated.passes[:, :, WAIT].sum(axis=0)
+    assert waits[7][6] > 0.05
+    assert waits[7][6] == pytest.approx(waits[0][1], rel=0.02)
+    assert waits[7][:6].max() < 0.1 * waits[7][6]
+    assert waits[7][7] < 0.1 * waits[7][6]

@@ -127,17 +127,26 @@ def run_budget(spec: Spec | None, track: Track, settings: PlanSettings, words: M
         for cluster in _several(words.get("cluster"))
         for nodes in (list_sizes(words["nodes"]) if words.get("nodes") is not None else [None])
     ]
+    page = None if settings.report is None else as_file(settings.report, "--report")
     rows, plans = [], []
     for machine in track(machines, len(machines), "machines"):
         try:
-            found = _plan(spec, untracked, each, {**words, **machine}, alone=True)
+            plan = _plan(spec, untracked, each, {**words, **machine}, alone=True)
         except (NothingFits, TooLong) as error:
             rows.append(misfit_row(_machine_name(machine, words), str(error)))
             continue
-        plans.append(found)
-        rows.append(budget_row(found, economics, None if days is None else length, limits))
+        plans.append(plan)
+        rows.append(budget_row(plan, economics, None if days is None else length, limits))
     prices, currency = tell_tariff(economics.tariff), economics.tariff.currency
-    return Budget(rows=rows, limits=limits, prices=prices, currency=currency, objective=settings.objective, plans=plans)
+    found = Budget(
+        rows=rows, limits=limits, prices=prices, currency=currency, objective=settings.objective, plans=plans
+    )
+    if page is not None:
+        from charllm.api.report import write_page
+        from charllm.report.page.budget import budget_page
+
+        write_page(budget_page(found.as_table()), page, "--report")
+    return found
 
 
 def _days(days: Any) -> float:

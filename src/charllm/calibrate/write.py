@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from charllm.calibrate.least_squares import Fit, Found
+from charllm.calibrate.least_squares import Found
 from charllm.errors import CharllmError, SpecError
 from charllm.result.store import write_text
 from charllm.units import format_percent
@@ -14,14 +14,6 @@ from charllm.units import format_percent
 WRITTEN_UNITS = {"_per_hz": ("_per_ghz", 9), "_j": ("_pj", 12), "_s": ("_us", 6)}
 """SI suffix of a field: the suffix it is written with, and by which power of ten that is larger in number."""
 KEPT_IN_SECONDS = ("die_time_s", "base_time_s", "sink_time_s")
-
-
-def as_figures(found: Fit, part: str) -> Iterator[tuple[str, str]]:
-    """Return key and value of each figure of a part, rounded to what its error leaves."""
-    for each in found.found:
-        owner, _, field = each.name.partition(".")
-        if owner == part:
-            yield written(field, each.value, each.error_fraction)
 
 
 def written(field: str, value: float, error_fraction: float) -> tuple[str, str]:

@@ -21,7 +21,6 @@ from charllm.spec.schedules import SCHEDULES
 from charllm.units import TERA, format_change, format_percent
 
 TABLE = "known_runs.toml"
-CONFIDENCES = ("high", "medium", "low")
 SUBSTITUTE_SCHEDULE = "zero-bubble"
 """Simulated where a run's own schedule is not one that charllm knows: it, too, fills bubbles with weight gradients."""
 DOCS_PAGE = Path(__file__).parents[3] / "docs" / "known_runs.md"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from charllm.analysis.comment import with_changes, with_explanations
-from charllm.api.plan import run_plan
+from charllm.api.plan import run_budget, run_plan
 from charllm.api.report import page_of
 from charllm.errors import CharllmError, SpecError
 from charllm.explorer.nearest import nearest_valid
@@ -17,6 +17,7 @@ from charllm.explorer.request import keywords_of, resolve_words
 from charllm.explorer.workers import PROGRESS
 from charllm.plan.settings import PlanSettings
 from charllm.report.figure import Page
+from charllm.report.page.budget import budget_page
 from charllm.report.page.changes import changes_figure
 from charllm.report.page.plan import plan_page
 from charllm.report.page.run import run_page
@@ -173,8 +174,15 @@ def _page(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
 
 def _plan(job: Mapping[str, Any], waiting: Waiting) -> dict[str, Any]:
     waiting.check()
-    settings = read_keywords(PlanSettings, {name: job[name] for name in ("objective", "limit", "top", "sensitivity")})
-    found = run_plan(None, _told(waiting), settings, keywords_of(job["words"])).as_table()
+    names = ("objective", "limit", "top", "sensitivity", "whole_run")
+    settings, words = read_keywords(PlanSettings, {name: job[name] for name in names}), keywords_of(job["words"])
+    if job["machines"]:
+        begun_s = time.perf_counter()
+        machines = list(dict.fromkeys([words["cluster"], *job["machines"]]))
+        spent = run_budget(None, _told(waiting), settings, {**words, "cluster": machines}).as_table()
+        page = pack(budget_page(spent))
+        return {"page": page, "spec": None, "flags": "", "elapsed_s": time.perf_counter() - begun_s}
+    found = run_plan(None, _told(waiting), settings, words).as_table()
     best = found["best"][0]
     return {
         "page": pack(plan_page(found)),

@@ -29,7 +29,8 @@ FIELDS = {
 }
 """Word of the explorer alone: the field that it sets."""
 KEYS = ("client", "request", "coupled")
-PLAN_KEYS = ("client", "request", "objective", "limit", "top", "sensitivity")
+PLAN_KEYS = ("client", "request", "objective", "limit", "top", "sensitivity", "machines", "whole_run")
+MOST_MACHINES = 8
 TOP, MOST_TOP = 10, 24
 """Strategies that a plan simulates in full."""
 
@@ -52,6 +53,10 @@ class PlanRequest(NamedTuple):
     limit: list[str]
     top: int
     sensitivity: bool
+    machines: list[str]
+    """Further machines that the job is planned on, beside that of the words."""
+    whole_run: dict[str, float]
+    """Tokens or days of the whole run."""
 
 
 def read_run_request(body: bytes) -> RunRequest:
@@ -95,7 +100,15 @@ def read_plan_request(body: bytes) -> PlanRequest:
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST_TOP:
         raise SpecError("top", top, f"a whole number from 1 to {MOST_TOP}")
     words = _check_words(_object(table.get("request"), "request"))
-    return PlanRequest(client, words, str(objective), limit, top, sensitivity)
+    machines, whole = table.get("machines", []), _object(table.get("whole_run", {}), "whole_run")
+    if not isinstance(machines, list) or len(machines) > MOST_MACHINES:
+        raise SpecError("machines", Words("something else"), f"a list of at most {MOST_MACHINES} machines")
+    for machine in machines:
+        _check_words({"cluster": machine})
+    for name, value in whole.items():
+        if name not in ("tokens", "days") or isinstance(value, bool) or not isinstance(value, int | float):
+            raise SpecError("whole_run", Words(f"{str(name)[:LONGEST_TEXT]}"), "tokens or days, a number")
+    return PlanRequest(client, words, str(objective), limit, top, sensitivity, machines, whole)
 
 
 def resolve_words(words: Mapping[str, Any]) -> RunSpec:

@@ -1,7 +1,7 @@
 """What a job takes on several machines, as text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from charllm.report.tables import render_table, wrap_all
 from charllm.units import MEGA
@@ -28,7 +28,8 @@ def render_budget(table: Mapping[str, Any]) -> str:
     names = [name if name != "money" else table["currency"] for name in HEADINGS]
     text = render_table("What the job takes on each machine, with its best strategy there", names,
                         [_cells(row) for row in rows], drop=DROPPED, where="--csv")  # fmt: skip
-    return "\n\n".join([text, "\n".join(wrap_all(_sentences(table, rows)))])
+    told = tell_budget(table)
+    return "\n\n".join([text, "\n".join(wrap_all([*told.machines, *told.answer, told.prices, *told.commands]))])
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -42,9 +43,24 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     return [str(row["cluster"]), *figures, f"breaks {row['why_not']}" if row["why_not"] else ""]
 
 
-def _sentences(table: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> list[str]:
+class Told(NamedTuple):
+    """A budget in sentences."""
+
+    answer: list[str]
+    """What is cheapest, fastest and largest, and how many GPUs a limit carries."""
+    machines: list[str]
+    """Each machine with its strategy, or why it has none."""
+    prices: str
+    commands: list[str]
+
+
+def tell_budget(table: Mapping[str, Any]) -> Told:
+    """Say what is best, what each machine is, and what prices are behind money."""
+    rows: Sequence[Mapping[str, Any]] = table["rows"]
     meeting = [row for row in rows if row["meets"]]
-    found = [f"Machine {row['cluster']}: {row['machine']}; {row['strategy']}." for row in rows if row["gpus"]]
+    machines = [f"Machine {row['cluster']}: {row['machine']}; {row['strategy']}." for row in rows if row["gpus"]]
+    machines += [f"{row['cluster']}: {row['why_not']}." for row in rows if row["gpus"] is None]
+    found, commands = [], []
     if not meeting:
         found.append("No machine meets every limit." if table["limits"] else "The job fits on none of them.")
     else:
@@ -55,10 +71,8 @@ def _sentences(table: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> list[
             f"fastest: {fastest['cluster']}; largest: {largest['cluster']}."
         )
         found += _in_proportion(table["bounds"], largest)
-    found += [f"{row['cluster']}: {row['why_not']}." for row in rows if row["gpus"] is None]
-    found.append(f"Prices: {table['prices']}.")
-    found += [f"Run the cheapest with: {cheapest['command']}"] if meeting and cheapest["command"] else []
-    return found
+        commands = [f"Run the cheapest with: {cheapest['command']}"] if cheapest["command"] else []
+    return Told(found, machines, f"Prices: {table['prices']}.", commands)
 
 
 BOUND_BY = {"facility_power_mean_w": "power_mw", "cluster_power_peak_w": "power_peak_mw", "run_money": "money"}

@@ -6,7 +6,7 @@ from charllm.report.power import render_power
 from charllm.report.run import render_answer, render_memory
 from charllm.report.tables import render_facts, render_table
 from charllm.result.columns import Columns, rows_of
-from charllm.result.metrics import METRICS
+from charllm.result.metrics import METRICS, Metrics
 from charllm.result.result import RunResult
 from charllm.units import MEGA, format_percent, format_seconds, format_si
 
@@ -73,10 +73,9 @@ def render_rl(result: RunResult) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def render_splits(splits: Sequence[tuple[str, RunResult]]) -> str:
-    """Return a row for each split of the GPUs, the fastest first."""
-    cells = [
-        [name, *(METRICS[metric].cell(result.metrics[metric]) for metric in SPLIT_METRICS)] for name, result in splits
-    ]
+def render_splits(splits: Sequence[tuple[str, Metrics]], fastest: str) -> str:
+    """Return a row for each split of the GPUs, the fastest first, and the flags that ask for that one."""
+    cells = [[name, *(METRICS[metric].cell(found[metric]) for metric in SPLIT_METRICS)] for name, found in splits]
     headings = ["GPUs", *(METRICS[metric].heading for metric in SPLIT_METRICS)]
-    return render_table("Splits of the GPUs between rollouts and training", headings, cells)
+    table = render_table("Splits of the GPUs between rollouts and training", headings, cells)
+    return f"{table}\n\nthe fastest: {fastest}"

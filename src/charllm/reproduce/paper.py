@@ -9,21 +9,23 @@ from charllm.sweep.study import load_study
 
 Request = dict[str, Any]
 
-H200, H100, MICROBATCH, LORA, MI250, NETWORK, DATACENTER = (
+H200, H100, MICROBATCH, LORA, INFERENCE, MI250, NETWORK, DATACENTER = (
     f"{NAME}-{part}"
     for part in (
         "optimization-h200",
         "optimization-h100",
         "microbatch-h200",
         "lora-h200",
+        "inference",
         "mi250",
         "network",
         "datacenter",
     )
 )
 PARALLELISM, SCALE = f"{NAME}-parallelism", f"{NAME}-scale"
-STUDIES = (PARALLELISM, H200, H100, MICROBATCH, LORA, MI250, SCALE, NETWORK, DATACENTER)
-"""All that the paper ran (188 training and 84 LoRA configurations, and MI250), and what it projected."""
+STUDIES = (PARALLELISM, H200, H100, MICROBATCH, LORA, INFERENCE, MI250, SCALE, NETWORK, DATACENTER)
+"""All that the paper ran (188 training and 84 LoRA configurations, 70 of inference, and MI250), and what it projected.
+The 44 Mixtral files among those of inference start LoRA training and are cases of LORA."""
 MODELS = ("gpt3-175b", "llama3-70b", "mixtral-8x22b", "mixtral-8x7b")
 DENSE = MODELS[:2]
 ON_H100 = "the same on 64 H100"

@@ -31,7 +31,14 @@ from charllm.simulate.cycle import Phase, PhaseRun, join_phases, shorten, simula
 from charllm.simulate.predict import Tables, gpu_rows
 from charllm.simulate.rl_settings import RlSettings
 from charllm.simulate.rollout import Lengths, rollout_phases
-from charllm.simulate.signals import node_rows, power_metrics, swing_metrics, tabulate_cluster, tabulate_power_changes
+from charllm.simulate.signals import (
+    node_rows,
+    power_metrics,
+    swing_metrics,
+    tabulate_cluster,
+    tabulate_power_changes,
+    tabulate_signals,
+)
 from charllm.simulate.steady import proceed
 from charllm.spec.run import RunSpec
 from charllm.units import format_percent
@@ -44,7 +51,7 @@ WEIGHT_BYTES, REFERENCE_COPIES = 2.0, 3
 """Of a weight that is sent; and how often weights pass PCIe for log-probabilities of a reference model, which waits on
 the host: those of the policy out, those of the reference in, those of the policy back (published: NeMo RL)."""
 ROLLOUT = ("prefill", "decode", "stragglers")
-TRAINING = ("reward and overhead", "log-probabilities", "reference weights", "reference", "update")
+TRAINING = ("reward and overhead", "reward model", "log-probabilities", "reference weights", "reference", "update")
 """Phases of the engine, and of training; the rest is waiting and transfer."""
 
 
@@ -59,6 +66,8 @@ class RlStep:
     """Forward passes over all samples, for log-probabilities."""
     rollout: RunSpec
     """The engine on its GPUs, generating answers of the mean length."""
+    reward: RunSpec | None = None
+    """A forward pass of the reward model over all samples."""
 
     @property
     def split(self) -> bool:
@@ -87,6 +96,8 @@ def predict_rl(step: RlStep, before_round: Callable[[], None] = proceed) -> RunR
         raise SpecError(
             "cluster", step.train.cluster.name, f"GPUs with room for {what}: more of them, or more tp or pp"
         )
+    if step.reward and not judge_memory(build_step(step.reward)).fits:
+        raise SpecError("--reward-model", step.reward.model.name, "a model that fits with the tp of training")
     training = _training_phases(step)
     transfer_s = transfer_seconds(step)
     transfer = Phase("weight transfer", None, rest_s=transfer_s)
@@ -101,6 +112,8 @@ def _training_phases(step: RlStep) -> list[Phase]:
     asked, tokens = step.settings, float(step.settings.samples * step.train.training.seq_length)
     waits = asked.reward_s + asked.overhead_s
     phases = [Phase("reward and overhead", None, rest_s=waits)] if waits else []
+    if step.reward:
+        phases.append(Phase("reward model", build_step(step.reward), tokens=tokens))
     scored = build_step(step.score)
     phases.append(Phase("log-probabilities", scored, tokens=tokens))
     if not asked.no_reference:
@@ -184,6 +197,7 @@ def _result(step: RlStep, cycles: list[list[PhaseRun]], lengths: Lengths) -> Run
         "phases": partial(_tabulate, cycles),
         "cluster": partial(tabulate_cluster, longest),
         "power_changes": partial(tabulate_power_changes, longest),
+        "signals": partial(tabulate_signals, joined[-1][0], longest),
     }
     machine, one = joined[-1]
     return RunResult(

@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TypedDict
 
-from charllm.spec.fields import choice, count, flag, number, path
+from charllm.spec.fields import choice, count, flag, line, number, path
 from charllm.spec.generation import CACHE_BYTES, ENGINES, MOST
 
 POLICIES = ("on-policy", "one-step-off")
@@ -36,11 +36,13 @@ class RlSettings:
         POLICIES, "on-policy",
     )  # fmt: skip
     no_reference: bool = flag("without log-probabilities of a reference model", False)
+    reward_model: str = line("a model that scores all samples in one forward pass, on the GPUs of training", "")
     reward_s: float = number("seconds of rewards in which GPUs wait (rules, sandboxes)", 0, 1e6, 0.0)
     overhead_s: float = number("further seconds of a step in which GPUs wait (data, engines that wake)", 0, 1e6, 0.0)
     splits: bool = flag("compare splits of the GPUs between rollouts and training, the fastest first", False)
     allow_long: bool = flag("simulate even if the estimate is minutes or hours", False)
     out: Path | None = path("store the run in this new folder")
+    report: Path | None = path("write everything as one HTML file", flag="--report FILE.html")
 
 
 class RlKeywords(TypedDict, total=False):
@@ -59,8 +61,10 @@ class RlKeywords(TypedDict, total=False):
     rollout_gpus: int
     policy: str
     no_reference: bool
+    reward_model: str
     reward: float
     overhead: float
     splits: bool
     allow_long: bool
     out: str | PathLike[str] | None
+    report: str | PathLike[str] | None

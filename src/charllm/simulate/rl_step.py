@@ -39,7 +39,9 @@ def describe_rl(request: Table, settings: RlSettings) -> RlStep:
     if "micro_batch_size" not in request.get("training", {}):
         trained = _packed(trained)
     scored = _score_run(trained, settings.samples)
-    return RlStep(settings, trained, scored, _rollout_run(request, settings, rollout or trained.cluster))
+    engine = _rollout_run(request, settings, rollout or trained.cluster)
+    reward = _reward_run(trained, settings.reward_model, settings.samples) if settings.reward_model else None
+    return RlStep(settings, trained, scored, engine, reward)
 
 
 def _packed(run: RunSpec) -> RunSpec:
@@ -90,6 +92,19 @@ def _score_run(train: RunSpec, samples: int) -> RunSpec:
         global_batch_size=-(-samples // per_round) * per_round,
     )  # fmt: skip
     return replace(train, parallelism=degrees, training=training)
+
+
+def _reward_run(train: RunSpec, name: str, samples: int) -> RunSpec:
+    """Return forward passes of another model over all samples, on replicas cut by tp and cp as training is."""
+    degrees, length = train.parallelism, train.training.seq_length
+    micro = max(1, PACKED_TOKENS // length)
+    run = resolve_run({
+        "model": name, "cluster": cluster_table(train.cluster), "framework": train.framework.name,
+        "parallelism": {"tp": degrees.tp, "cp": degrees.cp},
+        "training": {"seq_length": length, "precision": train.training.precision, "micro_batch_size": micro,
+                     "global_batch_size": micro * train.cluster.gpus // (degrees.tp * degrees.cp)},
+    })  # fmt: skip
+    return _score_run(run, samples)
 
 
 def _rollout_run(request: Table, settings: RlSettings, cluster: Cluster) -> RunSpec:

@@ -107,7 +107,6 @@ class Amd:
             self._handles = {str(self._smi.amdsmi_get_gpu_device_uuid(handle)): handle for handle in handles}
         except Exception as error:
             raise TelemetryError(f"no usable AMD driver ({error})") from None
-        self._most_hz: dict[str, float] = {}
 
     def look(self) -> list[Before]:
         """Return what each GPU has now; the driver tells power in microwatts."""

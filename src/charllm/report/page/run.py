@@ -14,7 +14,7 @@ from charllm.report.page.links import links_figure
 from charllm.report.page.memory import memory_figure
 from charllm.report.page.power import cluster_figure, power_figure, warm_up_figure
 from charllm.report.page.prediction import prediction_figure
-from charllm.report.page.seconds import seconds_figure
+from charllm.report.page.seconds import phases_figure, seconds_figure
 from charllm.report.page.steps import steps_figure
 from charllm.report.page.traced import classes_figure, kernels_figure
 from charllm.report.page.trust import intervals_figure, trust_figure
@@ -22,7 +22,7 @@ from charllm.report.page.view import RunView
 from charllm.report.page.when import when_figure
 
 SECTIONS: Mapping[str, tuple[Callable[[RunView], Figure | None], ...]] = {
-    "Time": (seconds_figure, when_figure, steps_figure),
+    "Time": (seconds_figure, phases_figure, when_figure, steps_figure),
     "Power, temperature and clocks": (
         heat_figure,
         power_figure,

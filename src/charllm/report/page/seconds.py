@@ -15,11 +15,11 @@ MEAN = "all stages (mean)"
 UNMARKED = "not marked"
 
 
-def seconds_figure(run: RunView) -> Figure:
-    """Return the breakdown of the step time by stage."""
+def seconds_figure(run: RunView) -> Figure | None:
+    """Return the breakdown of the step time by stage; of a simulated step that has phases alone, none."""
     breakdown_s = run.result.metrics.get("breakdown_s")
     if not breakdown_s and run.rows("phases"):
-        return _phases_figure(run)
+        return None if run.result.origin == "simulated" else _marked_figure(run)
     if not breakdown_s:
         return missing(NAME, KIND, QUESTION, run.why_not("breakdown_s"))
     stages = _stages(run)
@@ -39,7 +39,7 @@ def seconds_figure(run: RunView) -> Figure:
     return Figure(NAME, KIND, QUESTION, _message(breakdown_s, stages) + left_out, columns, options, run.conditions)
 
 
-def _phases_figure(run: RunView) -> Figure:
+def _marked_figure(run: RunView) -> Figure:
     """Return the phases that a measured job has marked within its steps, and what lies between them."""
     median_s = median(end_s - start_s for start_s, end_s in run.steps_s)
     parts = {row["phase"]: row["seconds"] for row in sorted(run.rows("phases"), key=lambda row: -row["seconds"])}
@@ -58,6 +58,32 @@ def _phases_figure(run: RunView) -> Figure:
         "still work when the host ends a phase; where its own seconds go needs a profiler trace."
     )
     return Figure(NAME, KIND, QUESTION, message, columns, options, run.conditions)
+
+
+def phases_figure(run: RunView) -> Figure | None:
+    """Return the phases of a generation or a step of reinforcement learning, in a bar for each group of GPUs."""
+    rows = run.rows("phases") if run.result.origin == "simulated" else []
+    if not rows:
+        return None
+    bars: dict[str, dict[str, float]] = {}
+    for row in rows:
+        name, _, where = row["phase"].partition(" (")
+        parts = bars.setdefault(where.rstrip(")") or "all GPUs", {})
+        parts[name] = parts.get(name, 0.0) + row["seconds"]
+    longest_s = max(sum(parts.values()) for parts in bars.values())
+    unit, scale = ("ms", MILLI) if longest_s < SHORT_S else ("s", 1.0)
+    cells = [(bar, name, seconds / scale) for bar, parts in bars.items() for name, seconds in parts.items()]
+    columns = {
+        "bar": Column("GPUs", [bar for bar, _name, _seconds in cells]),
+        "phase": Column("phase", [name for _bar, name, _seconds in cells]),
+        "time": Column("time", [seconds for _bar, _name, seconds in cells], unit, 4),
+    }
+    words = {name: name for parts in bars.values() for name in parts}
+    (bar, parts), *_others = bars.items()
+    told = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts.items())
+    message = f"Of {format_seconds(longest_s)}, on {bar}: {told}."
+    options = bar_options(words, "time", unit, "series", part="phase")
+    return Figure("phases", KIND, "How long does each phase take?", message, columns, options, run.conditions)
 
 
 def _stages(run: RunView) -> dict[str, dict[str, float]]:

@@ -8,7 +8,7 @@ from charllm.report.page.cases import StudiedCase, conditions_of
 from charllm.report.page.strategies import multiples
 from charllm.reproduce.figures.emulated import with_emulated
 from charllm.reproduce.looks import Rows
-from charllm.reproduce.paper import H100, H200, LORA, MI250, MICROBATCH, PARALLELISM
+from charllm.reproduce.paper import H100, H200, INFERENCE, LORA, MI250, MICROBATCH, PARALLELISM
 from charllm.result.metrics import selected
 
 PANELS = selected(
@@ -45,7 +45,12 @@ FIGURES = (
     StudyFigure(
         "lora-sparse", LORA, "LoRA by parallelism and microbatch size, 32 H200, mixture of experts", sparse=True
     ),
-)
+    StudyFigure(
+        "inference", INFERENCE,
+        "The artifact's inference: forward passes by parallelism and microbatch size, 32 H200 (nothing is generated; "
+        "its Mixtral files start LoRA training, see there)",
+    ),
+)  # fmt: skip
 
 
 def strategy_figures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Figure]:

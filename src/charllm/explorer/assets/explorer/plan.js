@@ -5,9 +5,11 @@
   const SETTLED_MS = 700;
   const JOB = ["model", "cluster", "network", "nodes", "gbs", "seq_length", "precision", "framework", "inlet", "lora", "activation_offload"];
 
-  // Find the best strategy under limits. What is set on the left is fixed, the rest is searched.
+  const BUDGET = ["machines", "tokens"];
+
+  // Find the best strategy under limits, or what the job takes on several machines. What is set on the left is fixed, the rest is searched.
   explorer.plan = function (choices, client) {
-    const state = { request: {}, objective: "throughput", limits: [], sensitivity: false, shown: null, abort: null };
+    const state = { request: {}, objective: "throughput", limits: [], sensitivity: false, machines: "", tokens: "", shown: null, abort: null };
     const parts = build(choices, state);
     let timer = 0;
 
@@ -25,7 +27,9 @@
       parts.controls.refuse(null);
       parts.say("searching", "Begins ...");
       const { request, objective, limits: limit, sensitivity } = state;
-      const body = { client, request: explorer.request.body(request), objective, limit, sensitivity };
+      const machines = state.machines.split(/[\s,]+/).filter(Boolean);
+      const whole_run = state.tokens ? { tokens: Number(state.tokens) * 1e9 } : {};
+      const body = { client, request: explorer.request.body(request), objective, limit, sensitivity, machines, whole_run };
       const fail = (error) => state.abort === mine && parts.refuse(error);
       try {
         await explorer.ask.events("api/plan", {
@@ -77,6 +81,7 @@
     state.objective = query.get("objective") || "throughput";
     state.limits = query.getAll("limit");
     state.sensitivity = query.get("sensitivity") === "yes";
+    for (const name of BUDGET) state[name] = query.get(name) || "";
   }
 
   function note(state) {
@@ -84,6 +89,7 @@
     query.set("objective", state.objective);
     for (const limit of state.limits) query.append("limit", limit);
     if (state.sensitivity) query.set("sensitivity", "yes");
+    for (const name of BUDGET) if (state[name]) query.set(name, state[name]);
     explorer.route.amend("plan", query);
   }
 
@@ -98,10 +104,20 @@
     const machines = element("input", { type: "checkbox", id: "plan-sensitivity" });
     machines.addEventListener("change", () => parts.on.set("sensitivity", machines.checked));
     const head = headOf(parts, state);
+    const budget = {
+      machines: element("input", { id: "plan-machines", type: "text", placeholder: "none", autocomplete: "off", spellcheck: "false" }),
+      tokens: element("input", { id: "plan-tokens", type: "text", inputmode: "decimal", placeholder: "none", pattern: "[0-9.]*" }),
+    };
+    for (const name of BUDGET) budget[name].addEventListener("change", () => parts.on.set(name, budget[name].value.trim()));
     const aim = element("form", { class: "settings", "aria-label": "What to search for" },
       element("fieldset", {}, element("legend", {}, "Objective"),
         element("div", { class: "row row-pick" }, element("label", { for: objective.id }, "Best for"), objective), meaning,
         element("div", { class: "row row-switch" }, element("label", { for: machines.id }, "Would it still win on another machine?"), machines)),
+      element("fieldset", {}, element("legend", {}, "Budget"),
+        element("div", { class: "row row-pick", title: "Further machines, such as h100x64, 128xH200: GPUs, days, money, MWh and CO2 of each." },
+          element("label", { for: "plan-machines" }, "Compare with"), budget.machines),
+        element("div", { class: "row row-pick", title: "Tokens of the whole run; empty: a trillion tokens." },
+          element("label", { for: "plan-tokens" }, "Run, G tokens"), budget.tokens)),
       limits.root);
     aim.addEventListener("submit", (event) => event.preventDefault());
     const about = element("p", { class: "quiet" }, "Fixed settings are below. Degrees, sharding, microbatch, recompute, overlap, schedule and caps on auto are searched; italics show their values in the best strategy.");
@@ -120,6 +136,7 @@
         objective.value = state.objective;
         meaning.textContent = choices.objectives[state.objective] || "";
         machines.checked = state.sensitivity;
+        for (const name of BUDGET) if (document.activeElement !== budget[name]) budget[name].value = state[name];
       },
     });
   }
@@ -167,10 +184,11 @@
       },
     };
   }
-  const WORDS = { memory: "Dropping strategies that do not fit", rank: "Ranking strategies", simulate: "Simulating the best in full", sensitivity: "Trying other machines" };
+  const WORDS = { memory: "Dropping strategies that do not fit", rank: "Ranking strategies", simulate: "Simulating the best in full", sensitivity: "Trying other machines", machines: "Planning on each machine" };
 
   // The best strategy as a request of the explorer; null where it has a setting that the explorer does not know.
   function bestOf(state) {
+    if (!state.shown.flags) return null;
     const flags = explorer.request.fromFlags(state.shown.flags);
     const job = Object.fromEntries(JOB.filter((word) => state.request[word] !== undefined).map((word) => [word, state.request[word]]));
     return flags && { ...job, ...flags };

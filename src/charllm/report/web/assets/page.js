@@ -29,16 +29,16 @@
       const sections = page.sections || [];
       // With further words to fold away, a page opens with its first figure.
       const opens = (page.further || []).length > 0;
-      const [first, rest] = [sections.slice(0, opens), sections.slice(opens)];
+      const built = sections.map(section);
       const body = element(
         "article",
         { class: "page" },
         header(page),
-        ...first.map(section),
+        ...built.slice(0, opens),
         opens ? further(page.further) : "",
         facts(page.facts || []),
         warnings(page.warnings || []),
-        ...rest.map(section),
+        ...built.slice(opens),
         provenance(page.provenance || {}),
       );
       root.append(...(settings.contents ? [contents(sections)] : []), body);

@@ -128,7 +128,7 @@ def _step_warnings(parts: Sequence[Part], marks: Mapping[str, list[Mark]]) -> li
     steps = len(find_steps(leading_marks(marks)))
     told = "one step" if steps == 1 else f"{steps} steps"
     few = [f"step_time_s: rests on {told} alone: no others were marked or logged"] if 0 < steps < FEWEST_STEPS else []
-    return [*few, *(told for part in parts[:1] if (told := compare_with_log(part.folder, marks)))]
+    return [*few, *(said for part in parts[:1] if (said := compare_with_log(part.folder, marks)))]
 
 
 def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:

@@ -143,6 +143,15 @@ def test_a_recommendation_says_whether_it_gains_and_when_it_reverses(
     assert said in table["reverses_when"]
 
 
+def test_a_gain_whose_error_is_not_known_is_undecided() -> None:
+    asked = Recommendation(name="some", claim="Do it.", counterfactual="this", unit="%", configurations={
+        "gpt3": Configuration((RUN, OTHER), percent_more("tokens_per_s"))})  # fmt: skip
+    rows: dict[str, dict[str, Any]] = {key_of(RUN): {"tokens_per_s": 150.0}, key_of(OTHER): {"tokens_per_s": 100.0}}
+    table = advice_table(advise(asked, rows, drawn=False))
+    assert (table["verdict"], table["worth_it"]) == ("undecided at this accuracy", False)
+    assert table["error_basis"] == "no error of this kind of effect is known"
+
+
 @pytest.mark.parametrize(
     ("value", "error", "written"),
     [(-0.0552, 1.6, "0"), (14.3, 7.1, "14"), (479.0, 290.0, "500"), (0.77, 0.031, "0.77"), (3.04, None, "3.04")],

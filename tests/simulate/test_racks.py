@@ -7,6 +7,7 @@ import pytest
 from charllm.catalog.resolve import resolve_cluster, resolve_run
 from charllm.errors import SpecError
 from charllm.gpu.chassis import fan_power_w
+from charllm.report.run import render_run
 from charllm.simulate.sinks import node_flows
 from tests.simulate.runs import REPLICAS, cooled, ran
 
@@ -83,3 +84,9 @@ def test_air_that_cannot_be_is_refused_by_its_field(cooling: dict[str, Any], fie
 
 def test_machines_of_the_catalog_have_fixed_fans() -> None:
     assert resolve_cluster("h100x64").cooling.fans == "fixed"
+
+
+def test_nodes_are_listed_where_their_air_differs() -> None:
+    racks = cooled(rack_nodes=4, inlet_c=[20.0, 35.0])
+    assert "\nNodes" in render_run(ran(racks, REPLICAS).whole.result, full=True)
+    assert "\nNodes" not in render_run(ran({}, REPLICAS).whole.result, full=True)

@@ -67,6 +67,7 @@ def test_phases_add_up_to_the_step(usual: RunResult) -> None:
     table = usual.table("phases")
     assert table is not None
     assert usual.metrics["energy_per_step_j"] == pytest.approx(sum(table["energy_j"]), rel=1e-6)
+    assert not any("GPUs)" in str(name) for name in table["phase"])
 
 
 def test_longer_spreads_make_longer_rollouts(usual: RunResult) -> None:
@@ -89,6 +90,7 @@ def test_gpus_of_their_own_overlap_one_step_off() -> None:
     assert seconds(in_turn, "waiting") > seconds(beside, "waiting")
     halves = [seconds(beside, where) for where in ("rollout GPUs", "training GPUs")]
     assert halves[0] == pytest.approx(halves[1], rel=0.02)
+    assert sum(halves) == pytest.approx(seconds(beside))
 
 
 def test_states_of_training_pass_pcie_where_the_engine_shares_their_gpus(usual: RunResult) -> None:

@@ -25,6 +25,7 @@ from charllm.simulate.work import (
     slices_of,
 )
 from charllm.spec.request import merge
+from charllm.units import format_bytes
 from charllm.workload.step import build_step
 from tests.timeline.unlimited import time_at_highest_clock
 
@@ -139,3 +140,13 @@ def test_to_cut_a_slice_of_a_pass_takes_15_us_of_half_the_time_allowed() -> None
     check_length(step, 2.01 * estimated_s)
     with pytest.raises(SpecError, match="s of passes"):
         check_length(step, 1.99 * estimated_s)
+
+
+def test_memory_is_told_beside_seconds_from_a_gib_on() -> None:
+    few, many = (resolve_run(merge(LLAMA, {"cluster": {"nodes": nodes}})) for nodes in (100, 50_000))
+    with pytest.raises(SpecError) as caught:
+        check_size(few, 0.0)
+    assert "not about 0 s (or --allow-long)" in str(caught.value)
+    with pytest.raises(SpecError) as caught:
+        check_size(many, 0.0)
+    assert f"not about 24 s and {format_bytes(6000 * 400_000)} (or --allow-long)" in str(caught.value)

@@ -113,6 +113,12 @@ def render_gpus(result: RunResult) -> str:
     return _render_rows("GPUs", result.gpus, GPU_COLUMNS)
 
 
+def air_differs(result: RunResult) -> bool:
+    """Whether nodes of a simulated run have air of their own: racks differ, or fans follow GPUs."""
+    cluster = cluster_of(result)
+    return cluster is not None and not (cluster.cooling.same_for_all and cluster.cooling.fans == "fixed")
+
+
 def render_nodes(result: RunResult) -> str:
     """Return a row for each node, with what was read of its host."""
     return _render_rows("Nodes", result.nodes, NODE_COLUMNS)

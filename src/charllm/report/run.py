@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from charllm.report.energy import NO_PRICES, Prices, render_energy
-from charllm.report.power import render_gpus, render_nodes, render_power
+from charllm.report.power import air_differs, render_gpus, render_nodes, render_power
 from charllm.report.screen import render_screen
 from charllm.report.tables import render_facts, render_table, shown_ends, wrap
 from charllm.report.time import (
@@ -70,7 +70,7 @@ def render_run(result: RunResult, *, full: bool = False, prices: Prices = NO_PRI
     parts += groups
     if result.gpus and (full or (not groups and (timed or result.origin != "simulated"))):
         parts.append(render_gpus(result))
-    if result.origin == "measured" and any(len(node) > 1 for node in result.nodes):
+    if any(len(node) > 1 for node in result.nodes) and (result.origin == "measured" or air_differs(result)):
         parts.append(render_nodes(result))
     energy = render_energy(result, prices)
     parts += [energy] if energy else []

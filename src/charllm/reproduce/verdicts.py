@@ -6,7 +6,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from charllm.report.claims import HOLDS, Verdict, judge
+from charllm.report.claims import HOLDS, UNDECIDED, Verdict, judge
 from charllm.reproduce.conditions import Setting
 from charllm.reproduce.draws import draws, interval
 from charllm.reproduce.finding import Effects, Finding, effects_of
@@ -121,13 +121,20 @@ def advise(recommendation: Recommendation, rows: Rows, *, drawn: bool) -> Advice
     return Advice(
         recommendation=recommendation,
         gains=gains,
-        verdict=judge(recommendation.gain, gains, _intervals(gains, each)),
+        verdict=_judge_gain(recommendation, gains, _intervals(gains, each)),
         gain=middle(gains),
         interval=interval(middle(gains), [middle(one) for one in each]),
         intervals=_intervals(gains, each),
         arms=[(arm.words, middle(effects_of(configurations, rows, arm.apply))) for arm in recommendation.arms],
         drawn=count_drawn(each),
     )
+
+
+def _judge_gain(recommendation: Recommendation, gains: Effects, intervals: Mapping[str, list[float] | None]) -> Verdict:
+    """Judge a gain as a claim; nothing can be told of one whose error is not known in any way."""
+    if recommendation.accuracy is None and not intervals:
+        return Verdict(UNDECIDED, middle(gains), [], [], [name for name, gain in gains.items() if gain is not None])
+    return judge(recommendation.gain, gains, intervals)
 
 
 def share(found: Verdict) -> list[int]:

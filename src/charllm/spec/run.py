@@ -263,11 +263,8 @@ def _check_layers(run: RunSpec) -> None:
             "parallelism.layers_per_stage", f"{len(split)} entries", f"{chunks}, one for each stage (chunk)"
         )
     if sum(split) != layers:
-        raise SpecError(
-            "parallelism.layers_per_stage",
-            f"{sum(split)} layers",
-            f"{layers}, the layers of {run.model.name}",
-        )
+        possible = f"{layers}, the layers of {run.model.name}"
+        raise SpecError("parallelism.layers_per_stage", f"{sum(split)} layers", possible)
 
 
 def _check_widths(run: RunSpec) -> None:

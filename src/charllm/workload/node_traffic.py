@@ -1,4 +1,4 @@
-"""Bytes that each node sends to each other one in a step, and those that it waits for where a receiver is slow."""
+"""Bytes that nodes, and GPUs, send each other in a step, and those that a node waits for where a receiver is slow."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -28,14 +28,39 @@ def node_traffic(step: Step) -> NodeTraffic:
     and ends for all of them when the last receiver has everything.
     Ignores: trees, whose nodes send to two others.
     """
-    cluster, degrees = step.run.cluster, step.run.parallelism
-    alone, together = np.zeros((2, cluster.nodes, cluster.nodes))
+    cluster = step.run.cluster
+    alone, together = _traffic(step, place_ranks(step.run) // cluster.node.gpus, cluster.nodes)
+    received = np.where(together > 0, together.sum(axis=0), 0.0)
+    return NodeTraffic(alone + together, alone + received)
+
+
+class GpuTraffic(NamedTuple):
+    """What each GPU sends in a step, in bytes."""
+
+    inside: Floats
+    """To GPUs of its node, or of its scale-up domain."""
+    outside: Floats
+    """To other nodes: over PCIe to an adapter."""
+
+
+def gpu_traffic(step: Step) -> GpuTraffic:
+    """Return what each GPU of the cluster sends, by where it goes; rings run in order of numbers."""
+    cluster = step.run.cluster
+    sent = sum(_traffic(step, place_ranks(step.run), cluster.gpus))
+    domains = np.arange(cluster.gpus) // (cluster.node.gpus * cluster.domain_nodes)
+    near = domains[:, None] == domains[None, :]
+    return GpuTraffic(np.where(near, sent, 0.0).sum(axis=1), np.where(near, 0.0, sent).sum(axis=1))
+
+
+def _traffic(step: Step, placed: Ints, count: int) -> tuple[Floats, Floats]:
+    """Return what places send each other, [sender, receiver]: alone, and in exchanges with all others of a group."""
+    degrees = step.run.parallelism
+    alone, together = np.zeros((2, count, count))
     sizes: dict[tuple[int, str, bool], float] = defaultdict(float)
     for stage in range(degrees.pp):
         for op, times, _phase in stage_ops(step, stage):
             if is_communication(op) and op.group != "pp":
                 sizes[stage, op.group, op.kind == "all_to_all"] += op.sent_bytes * times
-    placed = place_ranks(step.run) // cluster.node.gpus
     for (stage, group, pairs), size_bytes in sizes.items():
         rows = cached_groups(degrees, group)
         mine = rows[stage * len(rows) // degrees.pp : (stage + 1) * len(rows) // degrees.pp]
@@ -43,8 +68,7 @@ def node_traffic(step: Step) -> NodeTraffic:
     _add_boundaries(alone, step, placed)
     for traffic in (alone, together):
         np.fill_diagonal(traffic, 0.0)
-    received = np.where(together > 0, together.sum(axis=0), 0.0)
-    return NodeTraffic(alone + together, alone + received)
+    return alone, together
 
 
 def _add_group(traffic: Floats, members: Ints, size_bytes: float, *, pairs: bool) -> None:

@@ -65,7 +65,9 @@ def test_power_within_a_step_has_its_limit_and_what_the_sensor_shows() -> None:
     assert [panel["unit"] for panel in figure.options["panels"]] == ["W", "MHz", "C"]
     assert figure.options["panels"][0]["lines"] == [{"label": "limit 700 W", "value": 700.0}]
     assert figure.options["panels"][0]["dots"] == "power_shown"
-    assert max(column(figure, "power_high")) == pytest.approx(METRICS["power_peak_sensor_w"], rel=0.02)
+    # The figure shows one round of those that the peak is the highest of.
+    highest_w = max(column(figure, "power_high"))
+    assert 0.95 * METRICS["power_peak_sensor_w"] < highest_w <= METRICS["power_peak_sensor_w"]
     shown = [value for value in column(figure, "power_shown") if value is not None]
     assert 0 < len(shown) < len(column(figure, "t"))
     assert max(shown) <= max(column(figure, "power_high"))

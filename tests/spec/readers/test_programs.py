@@ -511,6 +511,30 @@ def test_states_of_adapters_may_be_in_eight_bits(tmp_path: Path) -> None:
     assert any("8bit" in setting.text for setting in found.small)
 
 
+def test_a_switch_that_is_on_by_default_can_be_turned_off(tmp_path: Path) -> None:
+    on, off = (read_text_as(f"swift sft --model Qwen/Qwen3-8B --max_length 1024 {more}\n", "run.sh", tmp_path)
+               for more in ("", "--gradient_checkpointing false"))  # fmt: skip
+    assert on.request["training"]["recompute"] == "full"
+    assert off.request["training"]["recompute"] == "none"
+
+
+@pytest.mark.parametrize("flag", ["--fsdp fsdp2.json", "--fsdp full_shard --fsdp_config fsdp2.json"])
+def test_the_file_of_fsdp_counts_and_is_asked_for(flag: str, tmp_path: Path) -> None:
+    script = f"swift sft --model Qwen/Qwen3-8B --max_length 1024 --gradient_checkpointing false {flag}\n"
+    assert "fsdp2.json" in read_text_as(script, "run.sh", tmp_path).missing["parallelism.zero"]
+    inner = '{"reshard_after_forward": false, "activation_checkpointing": true}'
+    own = f'{{"fsdp": "full_shard auto_wrap", "fsdp_config": {inner}}}'
+    (tmp_path / "fsdp2.json").write_text(own if "fsdp_config" not in flag else inner)
+    found = read_text_as(script, "run.sh", tmp_path)
+    assert not found.missing
+    assert (found.request["parallelism"]["zero"], found.request["training"]["recompute"]) == (2, "full")
+    (tmp_path / "fsdp2.json").write_text(
+        own.replace("reshard_after_forward", "activation_cpu_offload").replace("false", "true")
+    )
+    with pytest.raises(SpecError, match="activations on the CPU"):
+        read_text_as(script, "run.sh", tmp_path)
+
+
 def test_a_program_named_after_preferences_is_refused(tmp_path: Path) -> None:
     script = (
         "python runner.py -- torchrun dpo_tune.py --per_device_train_batch_size 2 --model_name_or_path Qwen/Qwen3-8B\n"

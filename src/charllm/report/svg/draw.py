@@ -59,7 +59,7 @@ def draw_grid(figure: Figure, width: float) -> tuple[list[str], float]:
 
 def _colour_bar(label: str, ends: tuple[float, float], unit: str) -> tuple[list[str], float]:
     """Return a bar of all colours with its ends in words, and where what follows may begin."""
-    low, high = (f"{end:.3g} {unit}".rstrip() for end in ends)
+    low, high = (f"{f'{end:,.0f}' if abs(end) >= 1000 else f'{end:.3g}'} {unit}".rstrip() for end in ends)
     head = f"{label}: {low}"
     left, step = text_width(head) + GAP, BAR_WIDE / BAR_STEPS
     bar = [rect(left + at * step, 2, step + 0.5, 10, shade(at / (BAR_STEPS - 1))) for at in range(BAR_STEPS)]

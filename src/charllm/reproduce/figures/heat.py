@@ -32,27 +32,35 @@ def temperatures(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> lis
             (title(case).removesuffix(ends), place, row)
             for case in listed
             if (view := case.open_view()) is not None
-            for place, row in _front_to_rear(view)
+            for place, row in front_to_rear(view)
         ]
         for suffix, metric in DRAWN.items() if gpus else ():
-            values = [row[metric.name] / metric.scale for _, _, row in gpus]
-            columns = {
-                "case": Column("configuration", [case for case, _, _ in gpus]),
-                "gpu": Column("GPU (node.slot)", [place for _, place, _ in gpus]),
-                "value": Column(metric.label, values, metric.unit, 3),
-            }
-            options = {"row": "case", "column": "gpu", "value": "value", "label": metric.label, "unit": metric.unit}
-            most = max(range(len(values)), key=lambda at: values[at])
-            message = (
-                f"Columns are GPUs (node.slot), in each node those in front first; r: a rear slot. Highest: GPU "
-                f"{gpus[most][1]} of {gpus[most][0]}, {values[most]:.4g} {metric.unit}."
-            )
+            cells = [(case, place, row[metric.name] / metric.scale) for case, place, row in gpus]
             asked = question.format(metric.label)
-            found.append(Figure(name + suffix, "heatmap", asked, message, columns, options, conditions_of(listed)))
+            found.append(gpu_map(name + suffix, asked, cells, metric.label, metric.unit, conditions_of(listed)))
     return found
 
 
-def _front_to_rear(view: RunView) -> list[tuple[str, Row]]:
+def gpu_map(
+    name: str, question: str, cells: Sequence[tuple[str, str, float]], label: str, unit: str, conditions: str,
+    note: str = "",
+) -> Figure:  # fmt: skip
+    """Return a heat map of a number of every GPU of every configuration."""
+    columns = {
+        "case": Column("configuration", [case for case, _, _ in cells]),
+        "gpu": Column("GPU (node.slot)", [place for _, place, _ in cells]),
+        "value": Column(label, [value for _, _, value in cells], unit, 3),
+    }
+    options = {"row": "case", "column": "gpu", "value": "value", "label": label, "unit": unit}
+    case, place, highest = max(cells, key=lambda cell: cell[2])
+    message = (
+        f"Columns are GPUs (node.slot), in each node those in front first; r: a rear slot. Highest: GPU {place} of "
+        f"{case}, {highest:,.4g} {unit}.{note}"
+    )
+    return Figure(name, "heatmap", question, message, columns, options, conditions)
+
+
+def front_to_rear(view: RunView) -> list[tuple[str, Row]]:
     """Return the GPUs of a run, nodes in order, in each node those in front first, and their names."""
     upstream = view.cluster.node.upstream if view.cluster is not None else ()
 

@@ -4,15 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from charllm.catalog.resolve import resolve_run
 from charllm.report.figure import Column, Figure
 from charllm.report.page.case_links import case_links
 from charllm.report.page.case_seconds import case_seconds
 from charllm.report.page.cases import StudiedCase, conditions_of, title
+from charllm.reproduce.figures.heat import front_to_rear, gpu_map
 from charllm.reproduce.looks import Rows
 from charllm.reproduce.paper import H200, MICROBATCH
 from charllm.result.metrics import LINK_WORDS, LINKS
 from charllm.timeline.labels import LABEL_WORDS, LABELS
 from charllm.units import GIGA
+from charllm.workload.node_traffic import gpu_traffic
+from charllm.workload.step import build_step
 
 MODEL, ENDS = "gpt3-175b ", " / mbs 1"
 SIZES = (1, 4)
@@ -105,8 +109,48 @@ def traffic(cases: Mapping[str, Sequence[StudiedCase]], _rows: Rows) -> list[Fig
     scatter = case_links(listed, conditions_of(listed))
     return [
         *figures,
+        *_sent_by_gpu(listed),
         replace(scatter, name="figure-5-messages", question="Figure 5: achieved bandwidth by message size"),
     ]
+
+
+MAPPED = {
+    "nvlink": ("inside", "NVLink", ""),
+    "pcie": (
+        "outside",
+        "PCIe, to its adapter",
+        " Rings leave a node from one GPU; which one NCCL chooses is not known.",
+    ),
+}
+"""Suffix of a figure's name: the part of GpuTraffic that it shows, its words, and what is assumed."""
+
+
+def _sent_by_gpu(listed: Sequence[StudiedCase]) -> list[Figure]:
+    """Return heat maps of what every GPU sends over each kind of link."""
+    maps = []
+    for sharded, words in ((False, ""), (True, ", FSDP")):
+        maps += _maps_of([case for case in listed if ("fsdp" in case.name) == sharded], words, "-fsdp" * sharded)
+    return maps
+
+
+def _maps_of(listed: Sequence[StudiedCase], which: str, ends: str) -> list[Figure]:
+    sent: dict[str, list[tuple[str, str, float]]] = {suffix: [] for suffix in MAPPED}
+    for case in listed:
+        view = case.open_view()
+        if view is None:
+            continue
+        run = resolve_run(view.result.spec)
+        found = gpu_traffic(build_step(run))
+        for place, row in front_to_rear(view):
+            gpu = row["node"] * run.cluster.node.gpus + row["slot"]
+            for suffix, (part, _words, _note) in MAPPED.items():
+                amount = float(getattr(found, part)[gpu]) / GIGA
+                sent[suffix].append((title(case).removesuffix(" / base"), place, amount))
+    return [
+        gpu_map(f"figure-5-{suffix}{ends}", f"Figure 5: data sent by every GPU in a step over {words}{which}",
+                sent[suffix], "sent", "GB", conditions_of(listed), note)
+        for suffix, (_part, words, note) in MAPPED.items() if sent[suffix]
+    ]  # fmt: skip
 
 
 def _sent_gb(case: StudiedCase, link: str) -> float:

@@ -57,6 +57,7 @@ def read_finetuning(document: Document, path: str, program: str, *, launched: bo
         raise SpecError(
             "--from", Words(f"{PurePath(path).name}, a file of {program} without do_train"), "a file that trains"
         )
+    document = _with_fsdp_file(document, path, missing)
     micro, sequence = _count(document, words.micro), _count(document, words.sequence)
     micro, sequence = micro or words.micro_default, sequence or words.sequence_default
     for name, value, flag in (("micro_batch_size", micro, "--mbs N"), ("seq_length", sequence, "--seq N")):
@@ -238,6 +239,8 @@ def _sharding(document: Document, path: str, missing: dict[str, str]) -> tuple[T
         return {**sharded, "overlap": ["dp"] if overlap else []}, "deepspeed", extra
     fsdp = document.find("fsdp")
     config = document.find("fsdp_config")
+    if "parallelism.zero" in missing:
+        return {}, "fsdp", {}
     if fsdp or config or document.find("fsdp_version"):
         return _fsdp(document, fsdp, config), "fsdp", {}
     return {"zero": 0, "overlap": ["dp"]}, "ddp", {}
@@ -247,13 +250,36 @@ NAMED_STAGES = {"zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 """Words of ms-swift for files of its own."""
 
 
+OFFLOADED = ("activation_offload", "activation_cpu_offload")
+
+
+def _with_fsdp_file(document: Document, path: str, missing: dict[str, str]) -> Document:
+    """Take in the file that FSDP's settings are in: transformers' own, or ms-swift's with both of its settings."""
+    for key in ("fsdp", "fsdp_config"):
+        named = document.find(key)
+        if not (isinstance(named, str) and named.endswith(".json")):
+            continue
+        table = _deepspeed_beside(named, path)
+        if table is None:
+            missing["parallelism.zero"] = (
+                f"--zero N (what {named[:MAX_TEXT]} shards, which does not lie beside the file)"
+            )
+            return document
+        both = table if "fsdp_config" in table else {"fsdp_config": table}
+        values = {name: document.find(name) for name in document.table}
+        stated = {name: both[name] for name in ("fsdp", "fsdp_config") if name in both}
+        return Document({**values, **({"fsdp": "full_shard"} if key == "fsdp" else {}), **stated}, document.lines)
+    return document
+
+
 def _fsdp(document: Document, fsdp: Any, config: Any) -> Table:
     """Read PyTorch's FSDP: which of weights, gradients and optimizer states are sharded."""
     table = config if isinstance(config, Mapping) else {}
     words = [str(word) for word in fsdp] if isinstance(fsdp, list) else str(fsdp or "").split()
-    for key in ("fsdp_offload_params", "offload_params", "cpu_offload_pin_memory", "activation_offload"):
+    for key in ("fsdp_offload_params", "offload_params", "cpu_offload_pin_memory", *OFFLOADED):
         if table.get(key) in (True, "true"):
-            raise SpecError(f"fsdp_config.{key}", True, "false: weights on the CPU are not modelled")
+            what = "activations" if key in OFFLOADED else "weights"
+            raise SpecError(f"fsdp_config.{key}", True, f"false: {what} on the CPU are not modelled")
     if "offload" in words:
         raise SpecError("fsdp", "offload", "no offload: weights on the CPU are not modelled")
     kept = {"full_shard": 3, "shard_grad_op": 2, "no_shard": 0, "1": 3, "2": 2, "3": 0}

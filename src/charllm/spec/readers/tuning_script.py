@@ -65,7 +65,7 @@ def _program(words: list[str]) -> tuple[str, int] | None:
 
 def _read(script: Script, command: Command, path: str, program: str, start: int) -> Reading:
     words = command.words[start:]
-    flags = collect_flags(words, script)
+    flags = collect_flags(words, script, keeps_off=True)
     launcher = collect_flags([*command.outer, *command.words[:start]], script)
     values = _file_settings(words, path, program)
     values |= {key: value for key, value in _values(flags, program).items() if value is not None}

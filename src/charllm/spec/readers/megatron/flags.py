@@ -71,8 +71,10 @@ class Flags:
         return "the script asks another program for it, and nothing is run"
 
 
-def collect_flags(words: Iterable[str], script: Script | None = None, source: str = "") -> Flags:
-    """Collect the flags among some words."""
+def collect_flags(
+    words: Iterable[str], script: Script | None = None, source: str = "", *, keeps_off: bool = False
+) -> Flags:
+    """Collect the flags among some words; switches that are off are left out, unless some are on by default."""
     values: dict[str, list[str]] = {}
     written: dict[str, str] = {}
     stray: list[str] = []
@@ -88,8 +90,9 @@ def collect_flags(words: Iterable[str], script: Script | None = None, source: st
                 raise SpecError("--from", f"over {MAX_FLAGS} flags", "a training script")
         else:
             current.append(word)
-    # Launchers on top of Megatron-LM write switches with a value.
-    values = {name: held for name, held in values.items() if [word.lower() for word in held[:1]] != ["false"]}
+    if not keeps_off:
+        # Launchers on top of Megatron-LM write switches with a value.
+        values = {name: held for name, held in values.items() if [word.lower() for word in held[:1]] != ["false"]}
     return Flags(told_flags(values), written, find_lines(source, written), script, tuple(stray))
 
 

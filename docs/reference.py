@@ -61,10 +61,16 @@ ROW_KEYS = {
     "power_peak_sensor_w": "Largest 25 ms mean of this GPU, as its sensor shows.",
     "temperature_mean_c": "Mean temperature over a step; for a node, over its GPUs.",
     "temperature_peak_c": "Highest temperature in a step.",
+    "memory_temperature_mean_c": "Mean temperature of the GPU's memory over a step.",
+    "memory_temperature_peak_c": "Highest temperature of the GPU's memory in a step.",
     "clock_mean_hz": "Mean clock over a step.",
     "wait_for_group_s": "Time that the GPU waits for slower members of its groups.",
     "gpu_power_mean_w": "Mean power of the node's GPUs.",
     "temperature_spread_k": "Hottest minus coolest GPU of the node.",
+    "rack": "Number of the node's rack.",
+    "inlet_mean_c": "Mean temperature of the air or water that enters the node.",
+    "flow_fraction": "Flow of air or water over that at which resistances are stated.",
+    "fan_power_w": "Mean power of the node's fans.",
     "preheat_k": "Largest preheating of a GPU's air by upstream GPUs (assumed).",
 }
 """Meaning of the columns of `gpus` and `nodes` that a simulated run has."""

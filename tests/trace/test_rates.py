@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from charllm.report.trace import render_trace
+from charllm.trace.analyses.kernels import kernel_rows
 from charllm.trace.analyses.rates import gpu_of, rate_rows, read_work
 from charllm.trace.run import TracedRank
 from charllm.trace.summary import summarize
@@ -35,6 +36,7 @@ def test_a_product_takes_the_time_of_all_its_operators_kernels(tmp_path: Path) -
         call("aten::addmm", 0, [90, 30], 1, dims, types),
         call("aten::addmm", 500, [120], 2, dims, types),
     )
+    assert [row.operator for row in kernel_rows(rank)] == ["aten::addmm"]
     gpu = gpu_of(rank)
     assert gpu is not None
     (row,) = rate_rows(rank, gpu)

@@ -20,7 +20,6 @@ UNREADABLE = 1
 EXAMPLES = (
     "charllm trace traces",
     "charllm trace traces/rank-0.json --json",
-    "charllm trace --memory snapshot.pickle --model llama3-8b --cluster h100x8",
     "charllm trace traces --perfetto view.json --out runs/traced-kernels --csv",
 )
 

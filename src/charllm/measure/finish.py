@@ -126,9 +126,9 @@ def _profile_warnings(parts: Sequence[Part], job: JobRecord) -> list[str]:
 def _step_warnings(parts: Sequence[Part], marks: Mapping[str, list[Mark]]) -> list[str]:
     """Say where two sources of the step time disagree, and where it rests on next to nothing."""
     steps = len(find_steps(leading_marks(marks)))
-    told = "one step" if steps == 1 else f"{steps} steps"
-    few = [f"step_time_s: rests on {told} alone: no others were marked or logged"] if 0 < steps < FEWEST_STEPS else []
-    return [*few, *(said for part in parts[:1] if (said := compare_with_log(part.folder, marks)))]
+    count = "one step" if steps == 1 else f"{steps} steps"
+    few = [f"step_time_s: rests on {count} alone: no others were marked or logged"] if 0 < steps < FEWEST_STEPS else []
+    return [*few, *(told for part in parts[:1] if (told := compare_with_log(part.folder, marks)))]
 
 
 def _spec(parts: Sequence[Part], job: JobRecord) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def _kernels(found: Mapping[str, Any]) -> str:
         [
             shorten_kernel(one["name"]),
             one["class"],
+            one["operator"] or "-",
             f"{one['calls']:,.0f}",
             _write(one["seconds"]),
             format_percent(one["share"]),
@@ -97,7 +98,8 @@ def _kernels(found: Mapping[str, Any]) -> str:
         for one in found["kernels"][:SHOWN_KERNELS]
     ]
     title = f"Largest kernels of rank {found['ranks'][0]['rank']} in a step (--csv lists all)"
-    return render_table(title, ["kernel", "class", "calls", "time", "share of work"], cells)
+    columns = ["kernel", "class", "operator", "calls", "time", "share of work"]
+    return render_table(title, columns, cells, drop=("operator", "calls"))
 
 
 def _rates(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -4,7 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from charllm.arrays import Ints
 from charllm.trace.activity import Activity
+from charllm.trace.events import NONE
+from charllm.trace.links import operators_of
 from charllm.trace.run import TracedRank
 
 LONGEST_NAME = 200
@@ -19,6 +22,8 @@ class KernelRow(NamedTuple):
     seconds: float
     share: float
     """Of the seconds of all events."""
+    operator: str | None
+    """That launched most of its time; None where the trace does not say."""
 
 
 def in_steps(rank: TracedRank) -> Activity:
@@ -52,6 +57,7 @@ def kernel_rows(rank: TracedRank) -> list[KernelRow]:
     seconds = np.bincount(place, weights=here.seconds, minlength=len(pairs)) / steps
     calls = np.bincount(place, minlength=len(pairs)) / steps
     total_s = float(seconds.sum()) or 1.0
+    operators = _main_operators(rank, here, place, len(pairs))
     rows = [
         KernelRow(
             rank.trace.names[int(name)][:LONGEST_NAME],
@@ -59,10 +65,24 @@ def kernel_rows(rank: TracedRank) -> list[KernelRow]:
             float(calls[at]),
             float(seconds[at]),
             float(seconds[at]) / total_s,
+            operators[at],
         )
         for at, (name, work) in enumerate(pairs.tolist())
     ]
     return sorted(rows, key=lambda row: -row.seconds)
+
+
+def _main_operators(rank: TracedRank, here: Activity, place: Ints, count: int) -> list[str | None]:
+    """Return the operator that launched most of the seconds of each of some groups of events."""
+    rows = operators_of(rank.trace, here.call)
+    known = np.flatnonzero(rows != NONE)
+    named = rank.trace.events.name[rows[known]].astype(np.int64)
+    keys, of = np.unique(np.stack([place[known], named]), axis=1, return_inverse=True)
+    spent = np.bincount(of.reshape(-1), here.seconds[known], keys.shape[1])
+    found: list[str | None] = [None] * count
+    for at in np.argsort(spent, kind="stable").tolist():
+        found[int(keys[0, at])] = rank.trace.names[int(keys[1, at])]
+    return found
 
 
 def unknown_fraction(rank: TracedRank) -> float:
@@ -74,4 +94,5 @@ def unknown_fraction(rank: TracedRank) -> float:
 
 def as_table(row: KernelRow) -> dict[str, Any]:
     """Return a row as a table."""
-    return {"name": row.name, "class": row.work, "calls": row.calls, "seconds": row.seconds, "share": row.share}
+    table = row._asdict()
+    return {"name": table.pop("name"), "class": table.pop("work"), **table}

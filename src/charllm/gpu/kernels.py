@@ -172,8 +172,8 @@ def read_shapes(
             if shape.variant == TILED:
                 batch, m, n, k = shape.dims
                 # Experts have unequal rows: on average half a tile is not full.
-                tall = max(1.0, m / TILED_BLOCK[0] + 0.5)
-                ones["blocks"][place] = batch * tall * ceil(n / TILED_BLOCK[1]) * k / TILED_BLOCK[2]
+                tiles = max(1.0, m / TILED_BLOCK[0] + 0.5)
+                ones["blocks"][place] = batch * tiles * ceil(n / TILED_BLOCK[1]) * k / TILED_BLOCK[2]
             continue
         if shape.kind.startswith("attention"):
             batch, heads, kv_heads, queries, head_dim = shape.dims
@@ -187,13 +187,13 @@ def read_shapes(
             width[place] = shape.dims[1] if len(shape.dims) > 1 else USUAL_WIDTH
     least = zeros["least"]
     cached = np.where(products, uncached_fraction(gpu, least), _uncached_stream(least / gpu.l2_bytes))
-    again = np.where(products, reread_bytes(gpu, *sizes.T, operand_bytes), 0.0)
-    outputs = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
+    groups, tall, wide, deep = (sizes[:, place] for place in range(4))
+    again = np.where(products, reread_bytes(gpu, groups, tall, wide, deep, operand_bytes), 0.0)
     busy = np.array([busy_fraction(gpu, shape) for shape in shapes])
-    fill = np.where(products, busy * np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
+    fill = np.where(products, busy * np.minimum(1.0, groups * tall * wide / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
     known = [STREAMS.get(shape.kind) for shape in shapes]
-    share = np.array([share_of(shape.kind, wide) if stream else 1.0
-                      for shape, stream, wide in zip(shapes, known, width, strict=True)])  # fmt: skip
+    share = np.array([share_of(shape.kind, each) if stream else 1.0
+                      for shape, stream, each in zip(shapes, known, width, strict=True)])  # fmt: skip
     issued = [(stream.instructions, stream.width_power) if stream else (0.0, 0.0) for stream in known]
     instructions, width_power = np.array(issued).reshape(count, 2).T
     queued_uncached = np.maximum(STEP_UNCACHED_FRACTION if in_step else 1.0, cached)

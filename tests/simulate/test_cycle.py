@@ -6,7 +6,7 @@ import pytest
 from charllm.catalog.resolve import resolve_run
 from charllm.gpu.physics import idle_w
 from charllm.simulate import step_loop
-from charllm.simulate.cycle import Phase, _lengthen, _rest
+from charllm.simulate.cycle import OWN, Phase, _lengthen, _rest, hand_on
 from charllm.simulate.sinks import sink_target_k
 from charllm.simulate.steady import build_machine, start_state
 from charllm.workload.step import build_step
@@ -50,3 +50,15 @@ def test_steps_of_a_phase_are_its_tokens_of_each_sequence() -> None:
     in_row = run.generation.tokens_in_row if run.generation else 0
     assert Phase("decode", build_step(run), times=31).steps == 31 * in_row
     assert Phase("wait", None, times=2.4).steps == 2
+
+
+def test_gpus_begin_a_phase_as_the_one_before_left_them_but_for_what_is_the_phases_own() -> None:
+    request = {"model": "llama3-8b", "cluster": "h200x8", "parallelism": {"tp": 8}}
+    before, after = (build_machine(build_step(resolve_run(request))) for _ in range(2))
+    left = start_state(before, 600.0) + 0.25
+    assert hand_on(after, after, left) is left
+    found, fresh = hand_on(after, before, left), start_state(after)
+    own = np.isin(np.arange(left.shape[1]), list(OWN))
+    assert np.array_equal(found[:, ~own], left[:, ~own])
+    assert np.array_equal(found[:, own], fresh[:, own])
+    assert not own[-1]

@@ -19,8 +19,8 @@ LEGEND = (
     "clear ones; rule: median error of a rule (time follows FLOPs and the inverse of a clock limit, nothing else "
     "moves).",
     "Runs are in several pairs: pairs are not independent. Published step times are predicted with their model family "
-    "left out, as committed. Full V100 nodes without a clock limit slow down by a quarter within a minute, which is "
-    "not predicted.",
+    "left out, as committed. Full V100 nodes without a clock limit slow down by a quarter within a minute, of which "
+    "a part is predicted.",
 )
 
 

@@ -51,7 +51,7 @@ def render_page(scores: Sequence[Score]) -> str:
 
 GENERATION = """Prefill and decode of vLLM 0.20 (B300), FasterTransformer (A100) and TensorRT-LLM 0.5 (A100, H100), and
 time per token and power of vLLM under saturated load (ML.ENERGY, H100), as published. Nothing is fitted on these rows;
-seven choices of mechanism were made with their errors in view (evaluate/generation.py).
+eight choices of mechanism were made with their errors in view (evaluate/generation.py).
 Time per token under load is that of a median step, its power that of steps and of the prompts read between them. Time
 to first token under load is queueing and is not predicted."""
 

@@ -9,7 +9,7 @@ A pair weighs as much as makes the pairs of n runs of one source count n - 1, th
 Source: pairs of evaluate/differences.py: published step times with their model family left out, ranks predicted before
 they were read, runs on H200 boards and V100 nodes, H100 under power limits. Runs that were not tuned are left out.
 Ignores: biases of one sign; that widths may depend on the model or on the number of GPUs. V100 nodes without a clock
-limit slow down by heat, which is not predicted: that kind has its own errors, and is in no others.
+limit slow down by heat, of which a part is predicted: that kind has its own errors, and is in no others.
 """
 
 import json

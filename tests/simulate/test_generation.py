@@ -1,5 +1,6 @@
 """Static batches that are generated: prefill and decode."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from charllm.errors import SpecError
 from charllm.report.run import render_run
 from charllm.result.result import RunResult
 
-ASKED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x8", "tp": 2, "batch": 64, "prompt_length": 512}
+ASKED: dict[str, Any] = {"model": "llama3-8b", "cluster": "h100x8", "tp": 2, "batch": 64, "prompt": 512}
 
 
 def generated(**changes: Any) -> RunResult:
@@ -26,6 +27,13 @@ def phase(result: RunResult, name: str) -> dict[str, Any]:
     assert table is not None
     place = list(table["phase"]).index(name)
     return {column: values[place] for column, values in table.items()}
+
+
+def test_json_has_a_row_for_each_phase(usual: RunResult) -> None:
+    prefill, decode = json.loads(usual.to_json())["phases"]
+    assert (prefill["phase"], decode["phase"]) == ("prefill", "decode")
+    assert prefill["seconds"] + decode["seconds"] == pytest.approx(usual.metrics["step_time_s"])
+    assert prefill["power_mean_w"] > decode["power_mean_w"]
 
 
 def test_phases_add_up_to_the_whole(usual: RunResult) -> None:
@@ -56,7 +64,7 @@ def test_more_batch_is_never_fewer_tokens_a_second(engine: str) -> None:
 
 
 def test_longer_contexts_are_never_faster() -> None:
-    times = [generated(prompt_length=length).metrics["time_per_token_s"] for length in (128, 1024, 4096)]
+    times = [generated(prompt=length).metrics["time_per_token_s"] for length in (128, 1024, 4096)]
     assert times == sorted(times)
 
 

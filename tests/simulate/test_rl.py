@@ -58,7 +58,7 @@ def test_an_answer_that_never_ends_holds_the_rollout_up_to_the_limit() -> None:
 
 
 def test_any_mean_length_is_trained_with_any_tensor_parallelism() -> None:
-    result = rl(tp=4, prompt_length=201, response_length=398)
+    result = rl(tp=4, prompt=201, response_length=398)
     assert result.spec["training"]["seq_length"] == 600
 
 

@@ -37,7 +37,7 @@ def generate(spec: Spec | None = None, **words: Unpack[Keywords]) -> RunResult:
     refused by name. ``result.table("phases")`` has seconds, energy, power and clock of prefill and decode.
 
     >>> import charllm
-    >>> result = charllm.generate(model="llama3-8b", cluster="h100x8", batch=64, prompt_length=512, new_tokens=64)
+    >>> result = charllm.generate(model="llama3-8b", cluster="h100x8", batch=64, prompt=512, new_tokens=64)
     >>> result.metrics.fits, result.metrics.time_to_first_token_s > result.metrics.time_per_token_s
     (True, True)
     >>> result.table("phases")["phase"]

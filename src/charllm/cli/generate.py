@@ -15,7 +15,7 @@ from charllm.simulate.generation_settings import GenerateSettings
 from charllm.spec.flags import read_keywords
 
 EXAMPLES = (
-    "charllm generate --model llama3-70b --cluster h200x8 --tp 4 --batch 64 --prompt-length 1024 --new-tokens 256",
+    "charllm generate --model llama3-70b --cluster h200x8 --tp 4 --batch 64 --prompt 1024 --new-tokens 256",
     "charllm generate --model llama3-8b --cluster h100x8 --batch 256 --power-cap 500 --json",
     "charllm generate --model mixtral-8x7b --cluster h200x8 --tp 8 --batch 32 --engine tensorrt-llm --csv",
 )

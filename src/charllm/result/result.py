@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from charllm.errors import MissingExtra, SpecError, Words
 from charllm.result import brief
-from charllm.result.columns import BESIDE, absent_column, check_columns
+from charllm.result.columns import BESIDE, absent_column, check_columns, rows_of
 from charllm.result.columns import Columns as Columns
 from charllm.result.metrics import METRICS, Metrics
 from charllm.result.shape import SCHEMA_VERSION, check_result
@@ -78,7 +78,7 @@ class RunResult:
         return {**{name: getattr(self, name) for name in FIELDS}, "metrics": dict(self.metrics)}
 
     def to_json(self) -> str:
-        """Return the result as JSON, as ``charllm simulate --json`` prints it."""
+        """Return the result as JSON, as ``charllm simulate --json`` prints it; with its phases, where it has some."""
         return to_json(self)
 
     def to_frame(self) -> "DataFrame":
@@ -121,8 +121,14 @@ def to_frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
 
 
 def to_json(result: RunResult) -> str:
+    """Write a result as JSON, with a row for each phase of a generation or of an RL step."""
+    phases = result.table("phases")
+    return _write_json({**result.as_table(), "phases": rows_of(phases)} if phases else result.as_table())
+
+
+def _write_json(table: Mapping[str, Any]) -> str:
     """Write a result as JSON; numbers that are not finite are a fault of ours, and refused."""
-    return json.dumps(result.as_table(), indent=2, allow_nan=False)
+    return json.dumps(table, indent=2, allow_nan=False)
 
 
 def to_stored(result: RunResult, *, one_line: bool = False) -> str:
@@ -130,7 +136,7 @@ def to_stored(result: RunResult, *, one_line: bool = False) -> str:
     tables = {name: result.table(name) for name in result.tables if name not in BESIDE}
     if one_line:
         return json.dumps({**result.as_table(), "tables": tables}, allow_nan=False)
-    return f'{to_json(result)[:-2]},\n  "tables": {json.dumps(tables, allow_nan=False)}\n}}'
+    return f'{_write_json(result.as_table())[:-2]},\n  "tables": {json.dumps(tables, allow_nan=False)}\n}}'
 
 
 def from_json(text: str, source: str) -> RunResult:

@@ -14,7 +14,7 @@ class GenerateSettings:
     """What is generated, by which engine, and what is written about it."""
 
     batch: int = count("sequences over all replicas, generated together from begin to end", 1, MOST, 1)
-    prompt_length: int = count("tokens of each prompt", 1, MOST, 1024)
+    prompt_length: int = count("tokens of each prompt", 1, MOST, 1024, "--prompt-length/--prompt N")
     new_tokens: int = count("tokens generated for each sequence", 1, MOST, 128)
     cache_precision: str = choice("number format of the key-value cache", tuple(CACHE_BYTES), "bf16")
     engine: str = choice("the engine that generates", ENGINES, "vllm")
@@ -29,7 +29,7 @@ class GenerateKeywords(TypedDict, total=False):
     """Keywords of `GenerateSettings`, with the types of their values."""
 
     batch: int
-    prompt_length: int
+    prompt: int
     new_tokens: int
     cache_precision: str
     engine: str

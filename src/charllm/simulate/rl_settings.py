@@ -16,7 +16,7 @@ class RlSettings:
     """What a step generates and learns from, and on which GPUs."""
 
     samples: int = count("sequences generated in a step: prompts x samples of each", 1, MOST, 512)
-    prompt_length: int = count("tokens of each prompt", 1, MOST, 256)
+    prompt_length: int = count("tokens of each prompt", 1, MOST, 256, "--prompt-length/--prompt N")
     response_length: int = count("mean tokens of a response", 1, MOST, 1024)
     longest_response: int = count("tokens at which a response is cut off", 1, MOST, 4096)
     length_spread_fraction: float = number(
@@ -49,7 +49,7 @@ class RlKeywords(TypedDict, total=False):
     """Keywords of `RlSettings`, with the types of their values."""
 
     samples: int
-    prompt_length: int
+    prompt: int
     response_length: int
     longest_response: int
     length_spread: float

@@ -172,8 +172,8 @@ def read_shapes(
             if shape.variant == TILED:
                 batch, m, n, k = shape.dims
                 # Experts have unequal rows: on average half a tile is not full.
-                tall = max(1.0, m / TILED_BLOCK[0] + 0.5)
-                ones["blocks"][place] = batch * tall * ceil(n / TILED_BLOCK[1]) * k / TILED_BLOCK[2]
+                tiles = max(1.0, m / TILED_BLOCK[0] + 0.5)
+                ones["blocks"][place] = batch * tiles * ceil(n / TILED_BLOCK[1]) * k / TILED_BLOCK[2]
             continue
         if shape.kind.startswith("attention"):
             batch, heads, kv_heads, queries, head_dim = shape.dims
@@ -187,19 +187,15 @@ def read_shapes(
             width[place] = shape.dims[1] if len(shape.dims) > 1 else USUAL_WIDTH
     least = zeros["least"]
     cached = np.where(products, uncached_fraction(gpu, least), _uncached_stream(least / gpu.l2_bytes))
-    again = np.where(
-        products, reread_bytes(gpu, sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3], operand_bytes), 0.0
-    )
-    outputs = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
+    groups, tall, wide, deep = (sizes[:, place] for place in range(4))
+    again = np.where(products, reread_bytes(gpu, groups, tall, wide, deep, operand_bytes), 0.0)
     busy = np.array([busy_fraction(gpu, shape) for shape in shapes])
-    fill = np.where(products, busy * np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
+    fill = np.where(products, busy * np.minimum(1.0, groups * tall * wide / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
     known = [STREAMS.get(shape.kind) for shape in shapes]
-    share = np.array([share_of(shape.kind, wide) if stream else 1.0
-                      for shape, stream, wide in zip(shapes, known, width, strict=True)])  # fmt: skip
-    instructions, width_power = (
-        np.array([getattr(stream, name) if stream else 0.0 for stream in known])
-        for name in ("instructions", "width_power")
-    )
+    share = np.array([share_of(shape.kind, each) if stream else 1.0
+                      for shape, stream, each in zip(shapes, known, width, strict=True)])  # fmt: skip
+    issued = [(stream.instructions, stream.width_power) if stream else (0.0, 0.0) for stream in known]
+    instructions, width_power = np.array(issued).reshape(count, 2).T
     queued_uncached = np.maximum(STEP_UNCACHED_FRACTION if in_step else 1.0, cached)
     uneven = np.array([shape.variant == "uneven" for shape in shapes], dtype=np.bool_)
     grouped = np.array([shape.kind in GROUPED for shape in shapes], dtype=np.bool_)
@@ -209,8 +205,7 @@ def read_shapes(
         np.array([padded_width(shape) if shape.kind.startswith("attention") else 128.0 for shape in shapes]),
         zeros["elements"], width, zeros["gradient"],
         _lay_tiles(gpu.multiprocessors, sizes[products], grouped[products], uneven[products]), share, width_power,
-        instructions,
-        np.array([_values_fraction(shape) for shape in shapes]),
+        instructions, np.array([_values_fraction(shape) for shape in shapes]),
         np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]),
         np.ones(count), np.ones(count), queued, EAGER_GAP_S if eager else 0.0, _masks(shapes, gpu),
     ), gpu)  # fmt: skip
@@ -335,8 +330,7 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     memory = memory_bytes / (bandwidth * np.where(grouped, kernels.grouped_memory_fraction, untuned))
     power = np.where(grouped, kernels.grouped_roof_power, kernels.roof_power)
     together = (arithmetic**power + memory**power) ** (1 / power)
-    tiled = shapes.masks["tiled"]
-    if tiled.any():
+    if (tiled := shapes.masks["tiled"]).any():
         arithmetic = np.where(tiled, shapes.blocks / gpu.multiprocessors * TILED_CYCLES / clock_hz, arithmetic)
         together = np.where(tiled, np.maximum(arithmetic, memory), together)
     attention = _time_attention(shapes, gpu, clock_hz, bandwidth)
@@ -346,31 +340,26 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
         attention, follows = np.where(cached, over_cache, attention), np.where(cached, shares, 1.0)
     # A slow stream is bound by its own instructions, wherever its data lie.
     gain = 1 + kernels.cache_fraction * np.maximum(0.0, shapes.share - BOUND_SHARE) / (1 - BOUND_SHARE)
-    slow = shapes.uncached + (1 - shapes.uncached) / gain
     latent = LATENT_NORM * shapes.masks["norms"] + LATENT_UPDATE * shapes.masks["updates"]
     rate, issued = stream_rate(gpu, shapes.share, clock_hz, latent)
-    stream = shapes.least_bytes / rate * slow
+    stream = shapes.least_bytes / rate * (shapes.uncached + (1 - shapes.uncached) / gain)
     product_gap_s = np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + grouped * kernels.grouped_s
     stream_gap_s = np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s)
     gap = np.where(streams, stream_gap_s, product_gap_s) + shapes.launch_gap_s
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
-    launch = kernels.launch_s + np.where(shapes.masks["underfilled"], kernels.split_s, 0.0)
-    launch = np.where(grouped, GROUPED_LAUNCH_S, launch)
-    host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
-    host = np.where(shapes.queued, 0.0, host)
-    seconds = np.maximum(running, host)
+    launch = np.where(grouped, GROUPED_LAUNCH_S, kernels.launch_s + kernels.split_s * shapes.masks["underfilled"])
+    host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch)) * ~shapes.queued
     bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, follows))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
-    return KernelTimes(seconds, running, bound, memory_bytes)
+    return KernelTimes(np.maximum(running, host), running, bound, memory_bytes)
 
 
 def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
     """Return the arithmetic time of each product with its best tile."""
     kernels, laid = gpu.kernels, shapes.tiles
     rate = (matrix_rate(gpu) * shapes.rate * clock_hz)[shapes.masks["products"], None]
-    whole = np.ceil(laid.waves)
     lost = np.where(laid.grouped | (laid.waves < 1), 1.0, kernels.wave_fraction)
-    waves = laid.waves + lost * (whole - laid.waves)
+    waves = laid.waves + lost * (np.ceil(laid.waves) - laid.waves)
     underfilled_gain = 1 + kernels.fill_fraction * np.where(laid.grouped, 0.0, np.maximum(0.0, 1 - laid.waves))
     ramp = np.where(laid.grouped, kernels.grouped_ramp, kernels.ramp)
     takes = waves * laid.flop_per_depth * (laid.depths + ramp) / (rate * underfilled_gain)
@@ -391,7 +380,7 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
                          (kernels.attention_backward_fraction, kernels.attention_backward_ramp)))  # fmt: skip
     both = shapes.masks["both"]
     share = np.where(both, 2.5 / 3.5, np.where(shapes.masks["backward"], 1.0, 0.0))
-    extra = np.where(both, kernels.gap_s + GRADIENT_TRAFFIC * shapes.gradient_bytes / bandwidth, 0.0)
+    extra = both * (kernels.gap_s + GRADIENT_TRAFFIC * shapes.gradient_bytes / bandwidth)
     return np.asarray(shapes.flop * ((1 - share) * forward + share * backward) + extra)
 
 
@@ -412,7 +401,6 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     power, kernels, masks = gpu.power, gpu.kernels, shapes.masks
     products, streams = masks["products"], masks["streams"]
     flop_j = shapes.flop * shapes.flop_j * shapes.flop_values
-    matrix = np.where(products, flop_j, 0.0)
     softmax = np.where(masks["backward"], power.softmax_backward_flop_fraction, power.softmax_flop_fraction)
     mixed = (power.softmax_flop_fraction + 2.5 * power.softmax_backward_flop_fraction) / 3.5
     # Exponentials are as many however narrow a head is.
@@ -423,5 +411,5 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     # A kernel that needs longer for each element of a wide row does more for it.
     count = shapes.instructions * (shapes.width / USUAL_WIDTH) ** shapes.width_power
     core = attention + (shapes.elements * count * power.instruction_j + on_die) * shapes.values
-    on_board = times.memory_bytes * power.memory_byte_j * shapes.values
-    return KernelEnergies(*(power.energy_fraction * part for part in (matrix, core, on_board)))
+    parts = flop_j * products, core, times.memory_bytes * power.memory_byte_j * shapes.values
+    return KernelEnergies(*(power.energy_fraction * part for part in parts))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import KernelShape
+from charllm.workload.op import Op
 
 SMALL_S = 11.6e-6
 """Measured: host time of an op on a small tensor without a module around it: add 11 us, cast 13, sort 8 a kernel
@@ -52,3 +53,9 @@ def sized(kind: str, size: tuple[int, ...], times: int = 1) -> Launched:
 def tiny(times: int) -> Launched:
     """Return kernels on a few numbers each."""
     return Launched(KernelShape("tiny", (1024,)), times, calls=0.0, small=1.0)
+
+
+def rows_of(kind: str, op: Op) -> Launched:
+    """Return one kernel over the rows of an op."""
+    rows, width = (max(1, size) for size in op.shape)
+    return Launched(KernelShape(kind, (rows, width)))

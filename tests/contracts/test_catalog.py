@@ -74,8 +74,8 @@ def test_a_fabric_joins_nodes(name: str) -> None:
     assert cluster.fabric.nics_per_node * cluster.fabric.nic_bandwidth_bytes_per_s > 0
 
 
-def test_there_are_at_most_twelve_profiles_of_published_software_beside_that_of_the_reference_trainer() -> None:
-    assert 4 <= len(set(FRAMEWORKS) - {"reference", *ENGINES}) <= 12
+def test_there_are_at_most_thirteen_profiles_of_published_software_beside_that_of_the_reference_trainer() -> None:
+    assert 4 <= len(set(FRAMEWORKS) - {"reference", *ENGINES}) <= 13
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

@@ -21,7 +21,7 @@ from charllm.plan.limits import parse_limits
 from charllm.plan.metrics import USUAL
 from charllm.plan.objectives import parse_objective
 from charllm.plan.overlaps import traits_of
-from charllm.plan.rank import Caps, Item, Ranked, Ranking, _Search, rank
+from charllm.plan.rank import Caps, Item, Ranked, _Search, rank
 from charllm.plan.runnable import find_refusal
 from charllm.plan.scores import score_of
 from charllm.plan.space import Cell, Space, Variant
@@ -344,42 +344,6 @@ def test_where_limits_reject_all_that_were_simulated_as_many_again_are_four_time
     assert simulated_of(monkeypatch, [None, None, 7.0, *seconds], 2, "step_time_s<8") == [7.0, 9.0]
     with pytest.raises(SpecError, match=r"10 strategies.*can be simulated in time"):
         simulated_of(monkeypatch, [None] * 10, 2, "step_time_s<8")
-
-
-def test_rankings_take_turns_and_the_loosest_caps_hold_least() -> None:
-    assert searching._in_turn([["a", "b", "c"], [], ["d"], ["e", "f"]]) == ["a", "d", "e", "b", "f", "c"]  # type: ignore[list-item, comparison-overlap]
-    assert searching._loosest([(400.0, None), (700.0, 1e9), (700.0, None), (500.0, None)]) == (700.0, None)
-    assert searching._loosest([(400.0, 1e9), (None, 1e9), (None, 1.5e9)]) == (None, 1.5e9)
-
-
-def test_a_risk_is_doubled_until_any_run_that_fits_is_taken() -> None:
-    assert searching._risks(0.01) == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
-    assert searching._risks(0.5) == [0.5]
-
-
-def test_under_caps_with_limits_each_pair_has_its_own_ranking_of_eight_or_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    space = build_space(None, {"power_cap": [400, 700, "none"], "clock_cap": ["none"]}, {**TINY, "tp": 1}).space
-    asked: list[tuple[list[Caps], int]] = []
-
-    def note(_feasible: Feasible, _score: object, caps: list[Caps], top: int, *_rest: object) -> Ranking:
-        asked.append((caps, top))
-        return Ranking([], 0, 0)
-
-    monkeypatch.setattr(searching, "rank", note)
-    feasible = divide_space(space)
-
-    def ask(objective: str, top: int, *, capped: bool) -> list[tuple[list[Caps], int]]:
-        asked.clear()
-        searching._rank_all(feasible, parse_objective(objective), USUAL, (), top, untracked, capped=capped)
-        return list(asked)
-
-    pairs = list(space.caps)
-    assert len(pairs) == 3
-    assert ask("throughput", 5, capped=False) == [([(None, None)], 5)]
-    assert ask("tokens-per-joule", 5, capped=False) == [(pairs, 5)]
-    # At least two of each pair are simulated, and four times as many are ready where limits reject these.
-    assert ask("throughput", 5, capped=True) == [([pair], 8) for pair in pairs]
-    assert ask("throughput", 10, capped=True) == [([pair], 16) for pair in pairs]
 
 
 def test_the_own_strategy_is_placed_behind_those_that_are_better_where_it_fits_and_keeps_the_limits() -> None:

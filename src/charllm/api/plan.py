@@ -19,8 +19,9 @@ from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
 from charllm.plan.rows import cell_run
 from charllm.plan.runnable import find_refusal
-from charllm.plan.search import NothingFits, search
+from charllm.plan.search import search
 from charllm.plan.settings import PlanKeywords, PlanSettings
+from charllm.plan.shortlist import NothingFits
 from charllm.plan.space import Space
 from charllm.simulate.work import LONGEST_S, TooLong
 from charllm.spec.flags import take

@@ -1,16 +1,15 @@
 """A Megatron-LM launch script, of any year and of its descendants, or its bare arguments, as a request."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
-from charllm.errors import SpecError
 from charllm.spec.readers import deepspeed
 from charllm.spec.readers.megatron.deepspeed_config import apply_config, find_config
 from charllm.spec.readers.megatron.family import find_family
 from charllm.spec.readers.megatron.flags import Flags, count_of, sort_out, take_unknown
-from charllm.spec.readers.megatron.launch import ENVIRONMENTS, Launch, count_nodes, find_launch
+from charllm.spec.readers.megatron.launch import Launch, count_nodes, find_launch
 from charllm.spec.readers.megatron.model import missing_vocabulary, read_model
+from charllm.spec.readers.megatron.notes import launch_notes, with_notes
 from charllm.spec.readers.megatron.parallelism import ask_for_stages, read_parallelism, split_shards
 from charllm.spec.readers.megatron.software import read_software
 from charllm.spec.readers.megatron.training import read_training
@@ -22,9 +21,6 @@ from charllm.spec.readers.values import name_from
 
 Table = dict[str, Any]
 
-MOST_UNDECIDED = 8
-"""Undecided tests of a script that are tried both ways."""
-MOST_NAMED = 6
 TRAINING_MARKS = ("--micro-batch-size", "--global-batch-size", "--bf16", "--fp16", "--lr", "--train-iters")
 FIELDS = {
     "--num-layers": "model.layers",
@@ -60,7 +56,7 @@ def read_megatron(text: str, path: str, inputs: Inputs = NO_INPUTS) -> Reading:
         text = _PARENTHESES.sub(r"'\1'", text)
     script = read_script(text, path, inputs)
     reading = with_surroundings(_read(script, text, path), script)
-    return _with_notes(reading, script, text, path, inputs)
+    return with_notes(reading, script, lambda test: _read(read_script(text, path, inputs, flipped=test), text, path))
 
 
 def _read(script: Script, text: str, path: str) -> Reading:
@@ -91,12 +87,7 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
     request: Table = {"framework": framework}
     if launch.other_family:
         software.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
-    notes = _launch_notes(launch)
-    if family.year_open and launch.program:
-        notes.append(
-            "attention is taken as one fused kernel, as in Megatron-LM since 2024; "
-            "--set framework.attention=unfused for an older version"
-        )
+    notes = launch_notes(launch, family)
     if launch.program or flags.any(*TRAINING_MARKS):
         request |= {"parallelism": parallelism, "training": training}
     else:
@@ -167,70 +158,3 @@ def _data_ranks(nodes: int | None, gpus: int | None, parallelism: Table) -> int 
     """Return dp x cp when the script says on how many GPUs it runs."""
     ranks, rest = divmod((nodes or 0) * (gpus or 0), parallelism["tp"] * parallelism["pp"])
     return ranks if ranks and not rest and not ranks % parallelism["cp"] else None
-
-
-def _launch_notes(launch: Launch) -> list[str]:
-    if not launch.others:
-        return []
-    return [
-        f"the script starts {launch.others + 1} different training commands; the first is read (line {launch.line})"
-    ]
-
-
-def _with_notes(reading: Reading, script: Script, text: str, path: str, inputs: Inputs) -> Reading:
-    """Add what was assumed: empty variables, tests that could not be decided, scripts that could not be read."""
-    notes = [*reading.notes, *_undecided_notes(reading, script, text, path, inputs)]
-    if script.asked_arguments:
-        notes.append(
-            "arguments that the script compares were not given and are taken as empty: "
-            f"{_listed(script.asked_arguments)}; --args 'WORDS' gives them"
-        )
-    if script.assumed_empty:
-        notes.append(
-            f"variables that the script compares but does not set are taken as empty: {_listed(script.assumed_empty)}; "
-            "--env NAME=VALUE sets one"
-        )
-    sourced = {name: line for name, line in script.not_found.items() if not ENVIRONMENTS.search(name)}
-    if sourced:
-        notes.append(f"scripts that this one starts or sources are not in the same folder: {_listed(sourced)}")
-    lost = {word: command.line for command in script.commands for word in command.words[:1] if word.startswith("--")}
-    if lost and len(lost) < len(script.commands):
-        notes.append(f"not passed to the training program, as the line before does not continue: {_listed(lost)}")
-    return replace(reading, notes=tuple(notes))
-
-
-def _listed(found: dict[str, int]) -> str:
-    names = [f"{name[:80]} (line {line})" for name, line in found.items()]
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _undecided_notes(reading: Reading, script: Script, text: str, path: str, inputs: Inputs) -> list[str]:
-    """Try each undecided test the other way, and say which fields depend on it."""
-    notes = []
-    for number, (line, shown) in enumerate(script.undecided[:MOST_UNDECIDED]):
-        try:
-            other = _read(read_script(text, path, inputs, flipped=number), text, path)
-        except SpecError:
-            continue
-        changed = _changed(reading, other)
-        if changed:
-            notes.append(
-                f"line {line}: `{shown[:80]}` cannot be decided without running the script; the other answer changes "
-                f"{', '.join(changed[:MOST_NAMED])}"
-            )
-    return notes
-
-
-def _changed(reading: Reading, other: Reading) -> list[str]:
-    """List the fields in which two readings differ."""
-    changed = []
-    for part in {**reading.request, **other.request}:
-        ours, theirs = reading.request.get(part), other.request.get(part)
-        if isinstance(ours, dict) and isinstance(theirs, dict):
-            changed += [f"{part}.{key}" for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-        elif ours != theirs:
-            changed.append(part)
-    for name in ("nodes", "gpus_per_node", "unmodelled"):
-        changed += [name] if getattr(reading, name) != getattr(other, name) else []
-    return changed

@@ -5,7 +5,7 @@ import pytest
 from charllm.evaluate.constants import MODULES, Gain, constants_in_view, describe_module, render_gains
 from charllm.evaluate.fit import CONSTANTS
 from charllm.spec.grades import HOST_GRADES
-from charllm.workload.launches import MAP_KERNELS, ROUTER_KERNELS
+from charllm.workload.expert_launches import MAP_KERNELS, ROUTER_KERNELS
 
 
 def test_every_fitted_constant_has_a_row_with_its_gain() -> None:
@@ -29,7 +29,7 @@ def test_other_constants_say_how_they_are_known_and_are_not_fitted(module: str) 
 
 
 def test_a_tuple_of_constants_is_one_row() -> None:
-    (counted,) = [one for one in describe_module("charllm.workload.launches") if "ROUTER" in one.name]
+    (counted,) = [one for one in describe_module("charllm.workload.expert_launches") if "ROUTER" in one.name]
     assert (counted.name, counted.value) == ("ROUTER_KERNELS, MAP_KERNELS", f"{ROUTER_KERNELS}, {MAP_KERNELS}")
 
 

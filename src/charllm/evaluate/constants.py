@@ -38,6 +38,7 @@ MODULES = (
     "charllm.gpu.memory_bound",
     "charllm.workload.kernel_calls",
     "charllm.workload.launches",
+    "charllm.workload.expert_launches",
     "charllm.workload.routing",
     "charllm.workload.update",
     "charllm.spec.grades",

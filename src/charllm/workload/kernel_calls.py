@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from charllm.gpu.memory_bound import STREAMS
 from charllm.gpu.shape import KernelShape
+from charllm.workload.op import Op
 
 SMALL_S = 11.6e-6
 """Measured: host time of an op on a small tensor without a module around it: add 11 us, cast 13, sort 8 a kernel
@@ -47,6 +48,12 @@ def chain(elements: float, parts: Iterable[tuple[str, float]]) -> tuple[Launched
 def sized(kind: str, size: tuple[int, ...], times: int = 1) -> Launched:
     """Return kernels of a size."""
     return Launched(KernelShape(kind, size), times)
+
+
+def by_rows(kind: str, op: Op) -> Launched:
+    """Return a kernel over the rows of an op."""
+    rows, width = (max(1, size) for size in op.shape)
+    return Launched(KernelShape(kind, (rows, width)))
 
 
 def tiny(times: int) -> Launched:

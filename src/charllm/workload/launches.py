@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 
 from charllm.gpu.shape import TILED, UNTUNED, KernelShape
-from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
+from charllm.workload import expert_launches as experts
 from charllm.workload import plain_launches as plain
-from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, chain, moving, sized, tiny
+from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, by_rows, chain, moving, sized, tiny
 from charllm.workload.launch_counts import attention_events, gemm_events
 from charllm.workload.op import Op
 
@@ -19,11 +19,6 @@ MAX_HEAD_DIM = 256
 GEMM_CALLS, ATTENTION_CALLS, NORM_BACKWARD_CALLS = 1.7, (2.0, 5.0), 2.0
 """Measured: kernels and memory clears of one GEMM, of attention forward and backward, and of a norm's backward, in a
 profile of eager PyTorch on an H200."""
-ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
-"""Counted: small kernels of a router (scores, top-k, probabilities, balancing loss) and of maps and counts of tokens by
-expert, forward and backward: 45 in eager PyTorch on an H200, alike in Megatron-Core's token dispatchers."""
-CHOOSING_KERNELS = 2
-"""Published: kernels between router and experts in vLLM (topk_softmax, moe_align_block_size), beside one that sorts."""
 CAST_KERNELS = 3
 """Published: kernels that quantise one expert's operand: the cast and two layouts of scales. Python makes a tensor
 object for each expert first."""
@@ -38,11 +33,6 @@ def launched(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if extra and op.kind in DESCRIBED_IN_PART:
         return (*found, moving(extra * (op.read_bytes + op.written_bytes))._replace(calls=0.0, small=1.0))
     return found
-
-
-def _rows(kind: str, op: Op) -> Launched:
-    rows, width = (max(1, size) for size in op.shape)
-    return Launched(KernelShape(kind, (rows, width)))
 
 
 def _product_format(op: Op, run: RunSpec) -> str:
@@ -146,7 +136,7 @@ def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         # Cast, square, mean, product with the inverse root, cast and weight, each a kernel through fp32.
         elements = op.shape[0] * op.shape[1]
         return tuple(moving(elements * size, "add") for size in ((6, 8, 8, 6, 8, 8) if backward else (6, 8, 8, 6)))
-    one = _rows(f"{kind}_backward" if backward else kind, op)
+    one = by_rows(f"{kind}_backward" if backward else kind, op)
     if not backward:
         return (one,)
     gradients = plain.accumulate_small(run, 2 if kind == "norm" else 1) if run.framework.plain_modules else ()
@@ -176,7 +166,7 @@ def _sampling(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    return (_rows("softmax", op),)
+    return (by_rows("softmax", op),)
 
 
 def _rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -227,7 +217,7 @@ def _activation(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     # Forward writes the output, backward gradients of both inputs; in a chain also what lies between two kernels.
     tensors = (1 if forward else 2 if gated else 1) + (gated and not run.framework.fused_activation)
     # A loop over experts has a chain for each of them.
-    parts = _expert_parts(run) if op.expert else 1
+    parts = experts.expert_parts(run) if op.expert else 1
     inner = op.written_bytes / ELEMENT_BYTES / tensors / parts
     kernels = _activated(inner, op.direction, run)
     if op.expert and not forward and run.framework.weighs_in_experts:
@@ -280,89 +270,10 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     return (Launched(moving(size_bytes / count, "cast").shape, count, calls=0.0, looped=1.0, small=1 / CAST_KERNELS),)
 
 
-def _router(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    """Scores, top-k, probabilities, counts and the balancing loss, over tokens x experts in fp32."""
-    backward = op.direction == "backward"
-    if run.framework.plain_modules:
-        return plain.route(op, run.model.experts)
-    if run.framework.expert_kernels != "grouped":
-        return (tiny(CHOOSING_KERNELS),)
-    # With a fixed capacity no tokens are counted.
-    maps = MAP_KERNELS[backward] if run.training.capacity_factor is None else 0
-    small = Launched(KernelShape("tiny", (1024,)), ROUTER_KERNELS[backward] + maps, calls=0.0, small=1.0)
-    streams = Launched(moving((op.read_bytes + op.written_bytes) / 2).shape, 4)
-    if backward or run.framework.fused_router:
-        return (small, streams)
-    return (small, streams, Launched(KernelShape("topk", op.shape)))
-
-
-def _permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    """Sort rows of tokens by expert: one kernel, or gathers whose backward clears, adds up and joins.
-
-    Source: torch.profiler on an H200: index_select for each expert of a loop, or once with copies for a grouped GEMM.
-    """
-    if run.framework.fused_permute:
-        return (_rows("permute", op),)
-    rows, width = op.shape
-    parts = _expert_parts(run)
-    tokens = run.training.micro_batch_size * run.training.seq_length
-    if run.framework.plain_modules:
-        return plain.pick_rows(rows, tokens, width, op.direction)
-    each, whole = (max(1, rows // parts), width), (tokens, width)
-    if op.direction == "forward":
-        extra = () if parts > 1 else (sized("fill", each), sized("copy", each), sized("strided", each))
-        return (sized("permute", each, parts), *extra)
-    added = (sized("fill", whole, parts), sized("index_add", each, parts))
-    return (*added, sized("add", whole, parts)) if parts > 1 else (sized("permute", each), *added)
-
-
-def _unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    """Weigh experts' rows and add them up by token: one kernel, or a product and an addition by index."""
-    if run.framework.fused_permute:
-        return (_rows("permute", op),)
-    rows, width = op.shape
-    parts = _expert_parts(run)
-    if run.framework.plain_modules:
-        return plain.add_rows_up(rows, run.training.micro_batch_size * run.training.seq_length, width, op.direction)
-    each = (max(1, rows // parts), width)
-    if op.direction == "forward":
-        return (sized("strided_add", each, parts), sized("index_add", each, parts))
-    gathered = (sized("permute", each, parts), sized("strided_add", each, parts), sized("add", each, parts))
-    return gathered if parts > 1 else (*gathered, sized("fill", each), sized("index_add", each))
-
-
-def _expert_parts(run: RunSpec) -> int:
-    """Return how many parts experts' tokens are handled in: one by one in a loop, else together."""
-    return 1 if groups_experts(run.framework, run.training) else run.model.experts_on_rank(run.parallelism.ep)
-
-
-def _expert_bias(op: Op, run: RunSpec) -> tuple[Launched, ...]:
-    """Add each expert's bias times the router's probability in fp32, join the experts and cast; or go back through it.
-
-    Source: Megatron-Core's `_apply_bias`, its kernels and bytes as a profile on an H200 shows them: 167 kernels forward
-    and backward for 16 experts, 1.7 ms; 27 for 2 experts, 5.0 ms.
-    """
-    elements = float(op.shape[0] * op.shape[1])
-    experts = run.model.experts_on_rank(run.parallelism.ep)
-
-    def one(kind: str, element_bytes: float) -> Launched:
-        return moving(element_bytes * elements, kind)._replace(calls=0.0, small=1.0)
-
-    def each(kind: str, element_bytes: float, times: int = 1) -> Launched:
-        return moving(element_bytes * elements / experts, kind)._replace(calls=0.0, small=1.0, times=times * experts)
-
-    if op.direction == "forward":
-        return each("outer_product", 4), each("accumulate", 10), one("cat", 8), one("to_16bit", 6)
-    return (
-        one("to_fp32", 6), each("to_16bit", 6), one("cat", 4), each("scaled_rows", 8, 2), each("column_sum", 4, 2),
-        each("tiny", 0, 3),
-    )  # fmt: skip
-
-
 def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     is_plain = run.framework.plain_modules
     if op.direction == "forward":
-        rows = _rows("embedding", op)
+        rows = by_rows("embedding", op)
         return (rows, *plain.bring_tokens(op, run)) if is_plain else (rows,)
     # A dense gradient of the whole table is cleared first.
     table = run.model.vocab * run.model.hidden // run.parallelism.tp
@@ -372,7 +283,7 @@ def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if run.framework.cross_entropy == "fp32":
-        one = _rows("loss" if op.direction == "forward" else "loss_backward", op)
+        one = by_rows("loss" if op.direction == "forward" else "loss_backward", op)
         return (one._replace(events=plain.LOSS_KERNELS[op.direction]),)
     return (moving(op.read_bytes + op.written_bytes),)
 
@@ -440,10 +351,10 @@ LAUNCHES: dict[str, Callable[[Op, RunSpec], tuple[Launched, ...]]] = {
     "dropout": _dropout,
     "elementwise": _stream,
     "cast": _cast,
-    "router": _router,
-    "permute": _permute,
-    "unpermute": _unpermute,
-    "expert bias": _expert_bias,
+    "router": experts.router,
+    "permute": experts.permute,
+    "unpermute": experts.unpermute,
+    "expert bias": experts.expert_bias,
     "embedding": _embedding,
     "loss": _loss,
     "square loss": _square_loss,

@@ -91,7 +91,7 @@ def describe_row(row: Mapping[str, str]) -> RunSpec:
     return resolve_run({
         "model": _model(row["model"]),
         "cluster": cluster,
-        "framework": {**engine, **({"fp8_scaling": "row"} if _by_row(row) else {})},
+        "framework": {**(engine or {}), **({"fp8_scaling": "row"} if _by_row(row) else {})},
         "parallelism": {"tp": tp, "pp": pp, "ep": ep, "schedule": "forward-only", **({"etp": 1} if ep > 1 else {})},
         "training": {"precision": precision, "global_batch_size": batch * gpus // (tp * pp), "micro_batch_size": 1,
                      "seq_length": prompt},

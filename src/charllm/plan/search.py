@@ -89,11 +89,8 @@ def search(
     warnings += [] if lasting else [SHUT_DOWN]
     score, caps = score_of(space.base, objective, economics), [_loosest(space.caps)]
     attempt = try_simulating(lambda run: simulate_candidate(run, economics, longest_s))
-    rows = (
-        []
-        if alone
-        else list_alternatives(kept[:top], odds and odds[:top], objective, feasible, score, caps, limits, attempt)
-    )
+    first = kept[:top], odds and odds[:top]
+    rows = [] if alone else list_alternatives(*first, objective, feasible, score, caps, limits, attempt)
     return Plan(
         objective=objective,
         limits=limits,

@@ -21,7 +21,6 @@ def attention_pairs(queries: int, causal: bool, window: int) -> float:
     """Count the query-key pairs of one sequence and head that a kernel works on.
 
     All ``s^2``; ``s^2 / 2`` when causal; ``s w - w^2 / 2`` when a token sees only the last w < s.
-    Ignores: the diagonal blocks a tiled kernel computes whole.
     """
     if window and window < queries:
         return float(queries * window) - window * window / 2
@@ -31,8 +30,7 @@ def attention_pairs(queries: int, causal: bool, window: int) -> float:
 def attention(cut: Cut, window: int, *, borrows: bool = False) -> tuple[Module, ...]:
     """Describe the attention block between two residual additions.
 
-    `borrows` where keys and values are those of a layer before it, which keeps them.
-    Ignores: the addition of their gradients to that layer's.
+    `borrows` where keys and values are a layer's before it. Ignores: the addition of their gradients to that layer's.
     """
     model = cut.model
     projections = latent_projections(cut) if model.attention == "mla" else grouped_projections(cut, borrows=borrows)

@@ -1,13 +1,10 @@
-"""Which kernels a framework launches around experts: router, rows sorted by expert and back, and experts' biases.
-
-Source: counts beside the constants and functions; what plain modules launch is in workload/plain_launches.py.
-"""
+"""Which kernels a framework launches around its experts: router, sorting of tokens, their way back, biases."""
 
 from charllm.gpu.shape import KernelShape
 from charllm.spec.framework import groups_experts
 from charllm.spec.run import RunSpec
 from charllm.workload import plain_launches as plain
-from charllm.workload.kernel_calls import Launched, by_rows, moving, sized, tiny
+from charllm.workload.kernel_calls import Launched, moving, rows_of, sized, tiny
 from charllm.workload.op import Op
 
 ROUTER_KERNELS, MAP_KERNELS = (12, 30), (10, 20)
@@ -39,7 +36,7 @@ def permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     Source: torch.profiler on an H200: index_select for each expert of a loop, or once with copies for a grouped GEMM.
     """
     if run.framework.fused_permute:
-        return (by_rows("permute", op),)
+        return (rows_of("permute", op),)
     rows, width = op.shape
     parts = expert_parts(run)
     tokens = run.training.micro_batch_size * run.training.seq_length
@@ -56,7 +53,7 @@ def permute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def unpermute(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     """Weigh experts' rows and add them up by token: one kernel, or a product and an addition by index."""
     if run.framework.fused_permute:
-        return (by_rows("permute", op),)
+        return (rows_of("permute", op),)
     rows, width = op.shape
     parts = expert_parts(run)
     if run.framework.plain_modules:

@@ -50,12 +50,12 @@ def sized(kind: str, size: tuple[int, ...], times: int = 1) -> Launched:
     return Launched(KernelShape(kind, size), times)
 
 
-def by_rows(kind: str, op: Op) -> Launched:
-    """Return a kernel over the rows of an op."""
-    rows, width = (max(1, size) for size in op.shape)
-    return Launched(KernelShape(kind, (rows, width)))
-
-
 def tiny(times: int) -> Launched:
     """Return kernels on a few numbers each."""
     return Launched(KernelShape("tiny", (1024,)), times, calls=0.0, small=1.0)
+
+
+def rows_of(kind: str, op: Op) -> Launched:
+    """Return one kernel over the rows of an op."""
+    rows, width = (max(1, size) for size in op.shape)
+    return Launched(KernelShape(kind, (rows, width)))

@@ -11,7 +11,7 @@ from charllm.gpu.shape import TILED, UNTUNED, KernelShape
 from charllm.spec.run import RunSpec
 from charllm.workload import expert_launches as experts
 from charllm.workload import plain_launches as plain
-from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, by_rows, chain, moving, sized, tiny
+from charllm.workload.kernel_calls import ELEMENT_BYTES, Launched, chain, moving, rows_of, sized, tiny
 from charllm.workload.launch_counts import attention_events, gemm_events
 from charllm.workload.op import Op
 
@@ -136,7 +136,7 @@ def _norm(op: Op, run: RunSpec) -> tuple[Launched, ...]:
         # Cast, square, mean, product with the inverse root, cast and weight, each a kernel through fp32.
         elements = op.shape[0] * op.shape[1]
         return tuple(moving(elements * size, "add") for size in ((6, 8, 8, 6, 8, 8) if backward else (6, 8, 8, 6)))
-    one = by_rows(f"{kind}_backward" if backward else kind, op)
+    one = rows_of(f"{kind}_backward" if backward else kind, op)
     if not backward:
         return (one,)
     gradients = plain.accumulate_small(run, 2 if kind == "norm" else 1) if run.framework.plain_modules else ()
@@ -166,7 +166,7 @@ def _sampling(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 
 def _softmax(op: Op, _run: RunSpec) -> tuple[Launched, ...]:
-    return (by_rows("softmax", op),)
+    return (rows_of("softmax", op),)
 
 
 def _rope(op: Op, run: RunSpec) -> tuple[Launched, ...]:
@@ -273,7 +273,7 @@ def _cast(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     is_plain = run.framework.plain_modules
     if op.direction == "forward":
-        rows = by_rows("embedding", op)
+        rows = rows_of("embedding", op)
         return (rows, *plain.bring_tokens(op, run)) if is_plain else (rows,)
     # A dense gradient of the whole table is cleared first.
     table = run.model.vocab * run.model.hidden // run.parallelism.tp
@@ -283,7 +283,7 @@ def _embedding(op: Op, run: RunSpec) -> tuple[Launched, ...]:
 
 def _loss(op: Op, run: RunSpec) -> tuple[Launched, ...]:
     if run.framework.cross_entropy == "fp32":
-        one = by_rows("loss" if op.direction == "forward" else "loss_backward", op)
+        one = rows_of("loss" if op.direction == "forward" else "loss_backward", op)
         return (one._replace(events=plain.LOSS_KERNELS[op.direction]),)
     return (moving(op.read_bytes + op.written_bytes),)
 

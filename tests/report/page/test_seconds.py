@@ -1,13 +1,20 @@
 import pytest
 
+from charllm.report.figure import Figure
 from charllm.report.page.seconds import MEAN, seconds_figure
 from charllm.report.page.view import RunView
 from charllm.timeline.labels import LABELS
 from tests.report.page.runs import measured, pipeline, rows_of, view, with_steps
 
 
+def drawn(run: RunView) -> Figure:
+    figure = seconds_figure(run)
+    assert figure is not None
+    return figure
+
+
 def test_the_parts_of_every_stage_add_up_to_the_step() -> None:
-    figure = seconds_figure(pipeline())
+    figure = drawn(pipeline())
     sums: dict[str, float] = {}
     for row in rows_of(figure):
         sums[row["bar"]] = sums.get(row["bar"], 0.0) + row["seconds"]
@@ -18,19 +25,19 @@ def test_the_parts_of_every_stage_add_up_to_the_step() -> None:
 
 
 def test_the_mean_is_the_breakdown_of_the_metrics() -> None:
-    mean = {row["key"]: row["seconds"] for row in rows_of(seconds_figure(pipeline())) if row["bar"] == MEAN}
+    mean = {row["key"]: row["seconds"] for row in rows_of(drawn(pipeline())) if row["bar"] == MEAN}
     known = pipeline().result.metrics["breakdown_s"]
     assert mean == pytest.approx({label: known[label] for label in mean})
     assert sum(mean.values()) == pytest.approx(sum(known.values()))
 
 
 def test_a_run_of_one_stage_has_one_bar() -> None:
-    figure = seconds_figure(view(cluster="h200x8", parallelism={"tp": 8, "pp": 1}))
+    figure = drawn(view(cluster="h200x8", parallelism={"tp": 8, "pp": 1}))
     assert {row["bar"] for row in rows_of(figure)} == {"step"}
 
 
 def test_the_caption_names_what_takes_most() -> None:
-    figure = seconds_figure(pipeline())
+    figure = drawn(pipeline())
     breakdown_s = pipeline().result.metrics["breakdown_s"]
     assert max(breakdown_s, key=breakdown_s.__getitem__) == "dp_exposed"
     assert f"exposed dp communication {breakdown_s['dp_exposed']:.3f} s" in figure.message
@@ -38,7 +45,7 @@ def test_the_caption_names_what_takes_most() -> None:
 
 def test_a_measured_run_shows_the_phases_that_its_host_has_marked() -> None:
     steps = [(at * 2.0, at * 2.0 + 2.0) for at in range(5)]
-    figure = seconds_figure(with_steps(measured(), steps, update=0.25, forward=1.5))
+    figure = drawn(with_steps(measured(), steps, update=0.25, forward=1.5))
     assert {row["phase"]: row["time"] for row in rows_of(figure)} == {
         "forward": 1.5,
         "update": 0.25,
@@ -48,4 +55,4 @@ def test_a_measured_run_shows_the_phases_that_its_host_has_marked() -> None:
 
 
 def test_a_measured_run_says_what_it_would_take() -> None:
-    assert seconds_figure(RunView(measured())).missing == "needs a profiler trace"
+    assert drawn(RunView(measured())).missing == "needs a profiler trace"

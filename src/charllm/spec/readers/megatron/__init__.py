@@ -77,9 +77,8 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
     strange, unmodelled, small = sort_out(flags, OWN if task or adapters else ())
     unmodelled += tuning
     model = read_model(flags, family, launch.program)
-    sparse = "experts" in model
-    parallelism = read_parallelism(flags, family, sparse)
-    training, others = read_training(flags, family, sparse)
+    parallelism = read_parallelism(flags, family, "experts" in model)
+    training, others = read_training(flags, family, "experts" in model)
     training.update(adapters)
     if family.deepspeed:
         config, not_found = find_config(flags, script)
@@ -89,9 +88,9 @@ def read_launch(launch: Launch, script: Script, path: str) -> Reading:
     nodes, gpus = count_nodes(launch, script)
     parallelism.update(_by_replicas(flags, model, parallelism, _data_ranks(nodes, gpus, parallelism), missing))
     framework, software = read_software(flags, family, model, training, parallelism["ep"])
+    request: Table = {"framework": framework}
     if launch.other_family:
         software.append(Setting(launch.program, launch.program, launch.line, launch.other_family))
-    request: Table = {"framework": framework}
     notes = _launch_notes(launch)
     if family.year_open and launch.program:
         notes.append(

@@ -13,8 +13,8 @@ from charllm.gpu.kernels import (
     energy_of_kernels,
     read_shapes,
     time_kernels,
-    uncached_fraction,
 )
+from charllm.gpu.l2_cache import uncached_fraction
 from charllm.gpu.shape import KernelShape
 from charllm.gpu.steady import draw, hold_clocks
 from charllm.spec.hardware import Gpu

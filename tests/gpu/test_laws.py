@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from charllm.catalog.resolve import resolve_cluster
-from charllm.gpu.kernels import reread_bytes, uncached_fraction
+from charllm.gpu.l2_cache import reread_bytes, uncached_fraction
 from charllm.gpu.physics import Energy, board_of, operating_point, standing_w, voltage, working_w
 from charllm.spec.hardware import Gpu
 

@@ -38,23 +38,34 @@ def seconds(result: RunResult, word: str = "") -> float:
 
 @pytest.mark.parametrize("spread", [0.0, 0.3, 0.8, 1.5])
 def test_lengths_have_the_mean_that_is_asked_for_and_none_is_too_long(spread: float) -> None:
-    lengths = Lengths(500, spread, 2000).sorted()
+    lengths = Lengths(500, spread, 2000, 0.005).sorted()
     assert np.mean(lengths) == pytest.approx(500, rel=1e-3)
     assert lengths.max() <= 2000
 
 
 def test_stretches_make_all_the_tokens_of_a_replica() -> None:
     for waiting, slots in ((64, 64), (256, 64)):
-        stretches = list_stretches(Lengths(500, 0.5, 4000), 100, waiting, slots, 1024)
+        stretches = list_stretches(Lengths(500, 0.5, 4000, 0.005), 100, waiting, slots, 1024)
         made = sum(one.steps * one.active for one in stretches)
         assert made == pytest.approx(waiting * 500, rel=0.08)
 
 
 def test_an_answer_that_never_ends_holds_the_rollout_up_to_the_limit() -> None:
-    stretches = list_stretches(Lengths(200, 0.5, 4000), 100, 64, 64, 2048)
+    stretches = list_stretches(Lengths(200, 0.5, 4000, 0.005), 100, 64, 64, 2048)
     assert sum(one.steps for one in stretches) == pytest.approx(4000, rel=0.01)
-    few = list_stretches(Lengths(200, 0.5, 4000), 100, 8, 8, 8)
+    few = list_stretches(Lengths(200, 0.5, 4000, 0.005), 100, 8, 8, 8)
     assert sum(one.steps for one in few) < 800
+
+
+def test_the_more_answers_never_end_the_shorter_the_others_are() -> None:
+    few, many = (Lengths(500, 0.6, 4000, share).sorted() for share in (0.01, 0.1))
+    assert [(lengths == 4000).sum() for lengths in (few, many)] == [20, 205]
+    assert np.median(many) < 0.4 * np.median(few)
+
+
+def test_a_mean_that_endless_answers_alone_exceed_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"endless: got 0\.2; expected less than 400 / 2048"):
+        rl(endless=0.2)
 
 
 def test_any_mean_length_is_trained_with_any_tensor_parallelism() -> None:

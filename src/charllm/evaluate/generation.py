@@ -23,14 +23,13 @@ from charllm.evaluate.scores import describe_errors
 from charllm.simulate.generation import generation_of
 from charllm.simulate.one_clock import solve_step
 from charllm.simulate.predict import predict
+from charllm.simulate.rl_settings import RlSettings
 from charllm.spec.generation import decode_run, prefill_run
 from charllm.spec.run import RunSpec
 from charllm.units import MILLI
 from charllm.workload.step import build_step
 
 PROMPT_TOKENS = 500
-LENGTH_SPREAD = 0.6
-"""Assumed: standard deviation of the lengths of answers under load over their mean, as `charllm rl` assumes."""
 LEAST_GPUS = 8
 """GPUs of the smallest cluster that a row is described on: replicas that all do the same."""
 PRECISIONS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp8": "fp8"}
@@ -163,11 +162,11 @@ def _under_load(run: RunSpec, batch: int, *, power: bool) -> tuple[float, float 
     """Return seconds and power of a median step of an engine whose batch is always full.
 
     Of the answers under way a long one is met more often: they are (1 + spread^2) / 2 of the mean length into their
-    text. Whenever one ends, the next prompt is read: batch / new tokens of them in a step, which draws its own power
-    and leaves the median step as it is.
+    text, with the spread that `charllm rl` assumes. Whenever one ends, the next prompt is read: batch / new tokens of
+    them in a step, which draws its own power and leaves the median step as it is.
     """
     asked = generation_of(run)
-    begun = (1 + LENGTH_SPREAD**2) / 2 * asked.new_tokens
+    begun = (1 + RlSettings().length_spread_fraction ** 2) / 2 * asked.new_tokens
     decode = decode_run(run, round(asked.prompt_tokens + begun))
     decode_s = _seconds(decode)
     if not power:

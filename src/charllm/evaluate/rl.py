@@ -37,7 +37,7 @@ FUSED_PERMUTE = ("deepseek-v3",)
 RECOMPUTED = ("llama3-8b", "llama3-70b", "deepseek-v3")
 """Published: models whose recipes recompute all activations (NeMo RL, activation_checkpointing)."""
 LARGE = {"llama3-70b": {"train_tp": "4", "train_pp": "4", "gen_tp": "4"}}
-"""Assumed: degrees of a model whose rows leave them out."""
+"""Published: degrees of a model whose rows leave them out (NeMo RL, examples/configs/grpo_math_70B_megatron.yaml)."""
 PHASES: Mapping[str, tuple[str, ...]] = {
     "generation": ("prefill", "decode", "stragglers"),
     "log-probabilities": ("log-probabilities", "reference weights", "reference"),

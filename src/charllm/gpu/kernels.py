@@ -22,8 +22,6 @@ import numpy as np
 from charllm.arrays import Bools, Floats
 from charllm.gpu.cached_attention import time_cached
 from charllm.gpu.formats import (
-    GROUPED_STEP,
-    GROUPED_TILE,
     attention_slowness,
     busy_fraction,
     flop_j,
@@ -31,6 +29,7 @@ from charllm.gpu.formats import (
     padded_width,
     rate_multiple,
 )
+from charllm.gpu.l2_cache import reread_bytes, uncached_fraction, uncached_stream
 from charllm.gpu.memory_bound import (
     LATENT_NORM,
     LATENT_UPDATE,
@@ -43,34 +42,19 @@ from charllm.gpu.memory_bound import (
     stream_rate,
 )  # fmt: skip
 from charllm.gpu.shape import GROUPED, OPERAND_BYTES, PRODUCTS, TILED, UNTUNED, KernelShape, work
+from charllm.gpu.tiles import TILE_OUTPUTS, Tiles, lay_tiles
 from charllm.spec.hardware import Gpu
 from charllm.units import MICRO
 
 Mask = Bools
 
 SHORTEST_S = 1e-12
-TILES = (
-    (256, 128, 1.0), (128, 256, 1.0), (128, 192, 0.98), (192, 128, 0.98), (128, 128, 0.95), (64, 256, 0.9),
-    (256, 64, 0.9), (128, 64, 0.8), (64, 128, 0.8), (64, 64, 0.55), (64, 32, 0.3),
-)  # fmt: skip
-SPLITS, LEAST_DEPTH = (1, 2, 3, 4, 6, 8), 256
-"""Assumed: tiles a library has (rows, columns, rate over the largest one's), and parts of one in depth."""
-TILE_CHOICES = np.array(
-    [(rows, columns, rate, cuts) for rows, columns, rate in TILES for cuts in SPLITS], dtype=np.float64
-).T
-TILE_OUTPUTS = 128 * 256
-CACHE_LOW_FRACTION, CACHE_HIGH_FRACTION = 0.48, 0.87
-"""Derived: share of the last-level cache below which operands stay in it, and above which none of them do."""
 UNDERFILLED_FRACTION = 0.25
 """Share of multiprocessors with a tile below which libraries cut a product in depth, which takes a second launch."""
-
-
 VALUES = {"random": 1.0, "trained": 1.0, "unknown": 0.93, "zeros": 0.71}
 """Derived: energy of instructions and bytes on operands, over random ones; unknown: one board, to 1 %."""
 ZERO_FLOP_FRACTION = 0.29
 """Derived: energy of products of zeros over random ones, from 408 W at 1754 MHz."""
-STREAM_CACHED_FRACTIONS = (0.85, 1.25)
-"""Derived: size over the cache's up to which a stream stays in it, and from which none of it does: 50 MB stay in 60."""
 BOUND_SHARE = 0.55
 """Derived: share of bandwidth up to which a stream gains nothing from cache, as a layer norm; copies gain most."""
 STREAM_LAUNCH_S = 6.5 * MICRO
@@ -113,7 +97,7 @@ class Shapes(NamedTuple):
     elements: Floats
     width: Floats
     gradient_bytes: Floats
-    tiles: "Tiles"
+    tiles: Tiles
     share: Floats
     """Of kernels that only move memory: rate over a copy's (gpu/memory_bound.py)."""
     width_power: Floats
@@ -137,18 +121,6 @@ class Shapes(NamedTuple):
         return np.array([shape.kind in kinds for shape in self.kinds], dtype=np.bool_)
 
 
-class Tiles(NamedTuple):
-    """Every tile and cut in depth that a product may use, [product, choice]."""
-
-    waves: Floats
-    """Multiprocessors' turns, not rounded."""
-    flop_per_depth: Floats
-    depths: Floats
-    cuts: Floats
-    grouped: Mask
-    """[product, 1]"""
-
-
 def read_shapes(
     shapes: Sequence[KernelShape], gpu: Gpu, *, cold: bool | Mask = False, in_step: bool = False, eager: bool = False
 ) -> Shapes:
@@ -170,10 +142,7 @@ def read_shapes(
         zeros["flop"][place], zeros["least"][place] = work(shape)
         if products[place]:
             if shape.variant == TILED:
-                batch, m, n, k = shape.dims
-                # Experts have unequal rows: on average half a tile is not full.
-                tiles = max(1.0, m / TILED_BLOCK[0] + 0.5)
-                ones["blocks"][place] = batch * tiles * ceil(n / TILED_BLOCK[1]) * k / TILED_BLOCK[2]
+                ones["blocks"][place] = _triton_blocks(shape)
             continue
         if shape.kind.startswith("attention"):
             batch, heads, kv_heads, queries, head_dim = shape.dims
@@ -186,16 +155,14 @@ def read_shapes(
             zeros["elements"][place] = float(np.prod(shape.dims))
             width[place] = shape.dims[1] if len(shape.dims) > 1 else USUAL_WIDTH
     least = zeros["least"]
-    cached = np.where(products, uncached_fraction(gpu, least), _uncached_stream(least / gpu.l2_bytes))
-    groups, tall, wide, deep = (sizes[:, place] for place in range(4))
-    again = np.where(products, reread_bytes(gpu, groups, tall, wide, deep, operand_bytes), 0.0)
+    cached = np.where(products, uncached_fraction(gpu, least), uncached_stream(least / gpu.l2_bytes))
+    again = np.where(
+        products, reread_bytes(gpu, sizes[:, 0], sizes[:, 1], sizes[:, 2], sizes[:, 3], operand_bytes), 0.0
+    )
+    outputs = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
     busy = np.array([busy_fraction(gpu, shape) for shape in shapes])
-    fill = np.where(products, busy * np.minimum(1.0, groups * tall * wide / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
-    known = [STREAMS.get(shape.kind) for shape in shapes]
-    share = np.array([share_of(shape.kind, each) if stream else 1.0
-                      for shape, stream, each in zip(shapes, known, width, strict=True)])  # fmt: skip
-    issued = [(stream.instructions, stream.width_power) if stream else (0.0, 0.0) for stream in known]
-    instructions, width_power = np.array(issued).reshape(count, 2).T
+    fill = np.where(products, busy * np.minimum(1.0, outputs / (gpu.multiprocessors * TILE_OUTPUTS)), 1.0)
+    share, width_power, instructions = _read_streams(shapes, width)
     queued_uncached = np.maximum(STEP_UNCACHED_FRACTION if in_step else 1.0, cached)
     uneven = np.array([shape.variant == "uneven" for shape in shapes], dtype=np.bool_)
     grouped = np.array([shape.kind in GROUPED for shape in shapes], dtype=np.bool_)
@@ -204,11 +171,32 @@ def read_shapes(
         ones["blocks"], np.ones(count),
         np.array([padded_width(shape) if shape.kind.startswith("attention") else 128.0 for shape in shapes]),
         zeros["elements"], width, zeros["gradient"],
-        _lay_tiles(gpu.multiprocessors, sizes[products], grouped[products], uneven[products]), share, width_power,
-        instructions, np.array([_values_fraction(shape) for shape in shapes]),
+        lay_tiles(gpu.multiprocessors, sizes[products], grouped[products], uneven[products]), share, width_power,
+        instructions,
+        np.array([_values_fraction(shape) for shape in shapes]),
         np.array([ZERO_FLOP_FRACTION if shape.values == "zeros" else 1.0 for shape in shapes]),
         np.ones(count), np.ones(count), queued, EAGER_GAP_S if eager else 0.0, _masks(shapes, gpu),
     ), gpu)  # fmt: skip
+
+
+def _triton_blocks(shape: KernelShape) -> float:
+    """Return the blocks of Triton's 8-bit product."""
+    batch, m, n, k = shape.dims
+    # Experts have unequal rows: on average half a tile is not full.
+    tall = max(1.0, m / TILED_BLOCK[0] + 0.5)
+    return batch * tall * ceil(n / TILED_BLOCK[1]) * k / TILED_BLOCK[2]
+
+
+def _read_streams(shapes: Sequence[KernelShape], width: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return rate over a copy's, power of the width, and instructions of kernels that only move memory."""
+    known = [STREAMS.get(shape.kind) for shape in shapes]
+    share = np.array([share_of(shape.kind, wide) if stream else 1.0
+                      for shape, stream, wide in zip(shapes, known, width, strict=True)])  # fmt: skip
+    width_power, instructions = (
+        np.array([getattr(stream, name) if stream else 0.0 for stream in known])
+        for name in ("width_power", "instructions")
+    )
+    return share, width_power, instructions
 
 
 def with_constants(shapes: Shapes, gpu: Gpu) -> Shapes:
@@ -218,30 +206,6 @@ def with_constants(shapes: Shapes, gpu: Gpu) -> Shapes:
         rate=np.array([rate_multiple(gpu, shape) for shape in shapes.kinds]),
         flop_j=np.array([flop_j(gpu, shape) for shape in shapes.kinds]),
     )
-
-
-def reread_bytes(gpu: Gpu, batch: Floats, m: Floats, n: Floats, k: Floats, operand_bytes: Floats) -> Floats:
-    """Return what products read again because one wave of tiles does not hold all of their operands."""
-    outputs = gpu.multiprocessors * TILE_OUTPUTS
-    across = np.minimum(n, outputs / np.minimum(m, outputs**0.5))
-    down = np.minimum(m, outputs / across)
-    operands = (m * k + k * n) * operand_bytes
-    again = np.maximum(0.0, m * n * k * (down + across) / (down * across) * operand_bytes - operands)
-    return np.asarray(batch * again * uncached_fraction(gpu, operands))
-
-
-def uncached_fraction(gpu: Gpu, size_bytes: Floats) -> Floats:
-    """Return the share of working sets that has to come from memory each time."""
-    low, high = CACHE_LOW_FRACTION * gpu.l2_bytes, CACHE_HIGH_FRACTION * gpu.l2_bytes
-    if high <= low:
-        return np.ones_like(size_bytes)
-    return np.clip((size_bytes - low) / (high - low), 0.0, 1.0)
-
-
-def _uncached_stream(size_fraction: Floats) -> Floats:
-    """Return the share of a stream called over and over that comes from memory, by its size over the cache's."""
-    low, high = STREAM_CACHED_FRACTIONS
-    return np.clip((size_fraction - low) / (high - low), 0.0, 1.0)
 
 
 def _values_fraction(shape: KernelShape) -> float:
@@ -267,36 +231,6 @@ def _masks(shapes: Sequence[KernelShape], gpu: Gpu) -> dict[str, Mask]:
         "underfilled": lambda shape: shape.kind in PRODUCTS and float(np.prod(shape.dims[:3])) < few,
     }
     return {name: np.array([test(shape) for shape in shapes], dtype=np.bool_) for name, test in tests.items()}
-
-
-def _lay_tiles(processors: int, sizes: Floats, grouped: Mask, uneven: Mask) -> Tiles:
-    """Lay out every tile and cut in depth that products may use; `sizes[product]` is batch, m, n, k."""
-    batch, m, n, k = (sizes[:, place, None] for place in range(4))
-    rows, columns, rates, cuts = TILE_CHOICES
-    one = (rows == GROUPED_TILE[0]) & (columns == GROUPED_TILE[1]) & (cuts == 1)
-    tall = np.ceil(m / rows)
-    for place in np.flatnonzero(uneven):
-        tall[place] = _uneven_tiles(sizes[place, 0], sizes[place, 1], GROUPED_TILE[0])
-    tiles = batch * tall * np.ceil(n / columns)
-    possible = np.where(grouped[:, None], one, (cuts == 1) | (k / cuts >= LEAST_DEPTH))
-    return Tiles(
-        tiles * cuts / processors,
-        np.where(possible, 2.0 * rows * columns / rates, np.inf),
-        np.where(grouped[:, None], np.ceil(k / GROUPED_STEP) * GROUPED_STEP, k / cuts),
-        np.broadcast_to(cuts, tiles.shape),
-        grouped[:, None],
-    )
-
-
-def _uneven_tiles(groups: float, rows: float, tile: float) -> float:
-    """Return the mean tiles of a group where rows are shared out unevenly (a Dirichlet distribution, 2).
-
-    A group's share is beta distributed (2, b = 2 groups - 2): P(share > u) = (1 + b u) (1 - u)^b, and the mean of
-    ceil(rows / tile) is the sum of P(rows > j tile) over j.
-    """
-    others = 2 * groups - 2
-    shares = np.arange(0.0, groups * rows, tile) / (groups * rows)
-    return float(np.sum((1 + others * shares) * (1 - shares) ** others))
 
 
 class KernelTimes(NamedTuple):
@@ -330,7 +264,8 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
     memory = memory_bytes / (bandwidth * np.where(grouped, kernels.grouped_memory_fraction, untuned))
     power = np.where(grouped, kernels.grouped_roof_power, kernels.roof_power)
     together = (arithmetic**power + memory**power) ** (1 / power)
-    if (tiled := shapes.masks["tiled"]).any():
+    tiled = shapes.masks["tiled"]
+    if tiled.any():
         arithmetic = np.where(tiled, shapes.blocks / gpu.multiprocessors * TILED_CYCLES / clock_hz, arithmetic)
         together = np.where(tiled, np.maximum(arithmetic, memory), together)
     attention = _time_attention(shapes, gpu, clock_hz, bandwidth)
@@ -340,26 +275,31 @@ def time_kernels(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> KernelTimes:
         attention, follows = np.where(cached, over_cache, attention), np.where(cached, shares, 1.0)
     # A slow stream is bound by its own instructions, wherever its data lie.
     gain = 1 + kernels.cache_fraction * np.maximum(0.0, shapes.share - BOUND_SHARE) / (1 - BOUND_SHARE)
+    slow = shapes.uncached + (1 - shapes.uncached) / gain
     latent = LATENT_NORM * shapes.masks["norms"] + LATENT_UPDATE * shapes.masks["updates"]
     rate, issued = stream_rate(gpu, shapes.share, clock_hz, latent)
-    stream = shapes.least_bytes / rate * (shapes.uncached + (1 - shapes.uncached) / gain)
+    stream = shapes.least_bytes / rate * slow
     product_gap_s = np.where(shapes.queued, kernels.queued_gap_s, kernels.gap_s) + grouped * kernels.grouped_s
     stream_gap_s = np.where(shapes.queued, QUEUED_GAP_S, kernels.stream_gap_s)
     gap = np.where(streams, stream_gap_s, product_gap_s) + shapes.launch_gap_s
     running = np.where(products, together, np.where(streams, stream, attention)) + gap
-    launch = np.where(grouped, GROUPED_LAUNCH_S, kernels.launch_s + kernels.split_s * shapes.masks["underfilled"])
-    host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch)) * ~shapes.queued
+    launch = kernels.launch_s + np.where(shapes.masks["underfilled"], kernels.split_s, 0.0)
+    launch = np.where(grouped, GROUPED_LAUNCH_S, launch)
+    host = np.where(shapes.masks["both"], AUTOGRAD_S, np.where(streams, STREAM_LAUNCH_S, launch))
+    host = np.where(shapes.queued, 0.0, host)
+    seconds = np.maximum(running, host)
     bound = np.where(products, (arithmetic / together) ** power, np.where(streams, issued, follows))
     bound = np.where(running >= host, bound * (1 - gap / running), 0.0)
-    return KernelTimes(np.maximum(running, host), running, bound, memory_bytes)
+    return KernelTimes(seconds, running, bound, memory_bytes)
 
 
 def _time_tiles(shapes: Shapes, gpu: Gpu, clock_hz: Floats) -> Floats:
     """Return the arithmetic time of each product with its best tile."""
     kernels, laid = gpu.kernels, shapes.tiles
     rate = (matrix_rate(gpu) * shapes.rate * clock_hz)[shapes.masks["products"], None]
+    whole = np.ceil(laid.waves)
     lost = np.where(laid.grouped | (laid.waves < 1), 1.0, kernels.wave_fraction)
-    waves = laid.waves + lost * (np.ceil(laid.waves) - laid.waves)
+    waves = laid.waves + lost * (whole - laid.waves)
     underfilled_gain = 1 + kernels.fill_fraction * np.where(laid.grouped, 0.0, np.maximum(0.0, 1 - laid.waves))
     ramp = np.where(laid.grouped, kernels.grouped_ramp, kernels.ramp)
     takes = waves * laid.flop_per_depth * (laid.depths + ramp) / (rate * underfilled_gain)
@@ -380,7 +320,7 @@ def _time_attention(shapes: Shapes, gpu: Gpu, clock_hz: Floats, bandwidth: float
                          (kernels.attention_backward_fraction, kernels.attention_backward_ramp)))  # fmt: skip
     both = shapes.masks["both"]
     share = np.where(both, 2.5 / 3.5, np.where(shapes.masks["backward"], 1.0, 0.0))
-    extra = both * (kernels.gap_s + GRADIENT_TRAFFIC * shapes.gradient_bytes / bandwidth)
+    extra = np.where(both, kernels.gap_s + GRADIENT_TRAFFIC * shapes.gradient_bytes / bandwidth, 0.0)
     return np.asarray(shapes.flop * ((1 - share) * forward + share * backward) + extra)
 
 
@@ -401,6 +341,7 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     power, kernels, masks = gpu.power, gpu.kernels, shapes.masks
     products, streams = masks["products"], masks["streams"]
     flop_j = shapes.flop * shapes.flop_j * shapes.flop_values
+    matrix = np.where(products, flop_j, 0.0)
     softmax = np.where(masks["backward"], power.softmax_backward_flop_fraction, power.softmax_flop_fraction)
     mixed = (power.softmax_flop_fraction + 2.5 * power.softmax_backward_flop_fraction) / 3.5
     # Exponentials are as many however narrow a head is.
@@ -411,5 +352,5 @@ def energy_of_kernels(shapes: Shapes, gpu: Gpu, times: KernelTimes) -> KernelEne
     # A kernel that needs longer for each element of a wide row does more for it.
     count = shapes.instructions * (shapes.width / USUAL_WIDTH) ** shapes.width_power
     core = attention + (shapes.elements * count * power.instruction_j + on_die) * shapes.values
-    parts = flop_j * products, core, times.memory_bytes * power.memory_byte_j * shapes.values
-    return KernelEnergies(*(power.energy_fraction * part for part in parts))
+    on_board = times.memory_bytes * power.memory_byte_j * shapes.values
+    return KernelEnergies(*(power.energy_fraction * part for part in (matrix, core, on_board)))

@@ -88,7 +88,9 @@ class RlStep:
 def predict_rl(step: RlStep, before_round: Callable[[], None] = proceed) -> RunResult:
     """Predict seconds, energy, power and temperature of every phase and of the step."""
     asked = step.settings
-    lengths = Lengths(asked.response_length, asked.length_spread_fraction, asked.longest_response)
+    lengths = Lengths(
+        asked.response_length, asked.length_spread_fraction, asked.longest_response, asked.endless_fraction
+    )
     rollout = rollout_phases(step.rollout, lengths, asked.samples, shared=not step.split)
     verdict = judge_memory(build_step(step.train))
     if not rollout or not verdict.fits:

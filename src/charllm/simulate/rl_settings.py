@@ -23,6 +23,10 @@ class RlSettings:
         "standard deviation of response lengths over their mean (assumed: log-normal)", 0, 5, 0.6,
         flag="--length-spread FRACTION",
     )  # fmt: skip
+    endless_fraction: float = number(
+        "responses that repeat themselves until they are cut off, of all (assumed)", 0, 1, 0.005,
+        flag="--endless FRACTION",
+    )  # fmt: skip
     engine: str = choice("the engine that generates", ENGINES, "vllm")
     rollout_tp: int = count("tensor parallelism of the engine", 1, 1024, 1)
     rollout_pp: int = count("pipeline parallelism of the engine", 1, 1024, 1)
@@ -53,6 +57,7 @@ class RlKeywords(TypedDict, total=False):
     response_length: int
     longest_response: int
     length_spread: float
+    endless: float
     engine: str
     rollout_tp: int
     rollout_pp: int

@@ -28,6 +28,10 @@ def describe_rl(request: Table, settings: RlSettings) -> RlStep:
     length = -(-(settings.prompt_length + settings.response_length) // pieces) * pieces
     if settings.response_length > settings.longest_response:
         raise SpecError("--response-length", settings.response_length, f"at most {settings.longest_response}")
+    cut_off = settings.endless_fraction * settings.longest_response if settings.length_spread_fraction else 0.0
+    if cut_off >= settings.response_length:
+        raise SpecError("--endless", settings.endless_fraction, f"less than {settings.response_length} / "
+                        f"{settings.longest_response}, the mean response over the longest")  # fmt: skip
     for name in ("seq_length", "lora_rank"):
         if name in request.get("training", {}):
             raise SpecError(f"training.{name}", request["training"][name], "left out: lengths are those of samples")

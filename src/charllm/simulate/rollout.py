@@ -25,8 +25,6 @@ SHARES = (1.0, 0.75, 0.5, 0.25, 0.08)
 """Shares of a replica's sequences that are active, between which a decode step is priced once; then the last ones."""
 STRAGGLING_SHARE = 0.25
 """Share of active sequences below which a phase is called stragglers."""
-ENDLESS_SHARE = 0.005
-"""Assumed: share of answers that repeat themselves until they are cut off."""
 MEMORY_FRACTION, SHARED_MEMORY_FRACTION = 0.8, 0.6
 """Published: share of a GPU's memory that the engine fills with weights and cache (gpu_memory_utilization), on GPUs of
 its own and on those that also train: NeMo RL's recipes."""
@@ -39,6 +37,8 @@ class Lengths(NamedTuple):
     mean: float
     spread_fraction: float
     longest: float
+    endless_fraction: float
+    """Answers that repeat themselves until they are cut off; none where all answers are equally long."""
 
     def at(self, share: float) -> float:
         """Return the length that this share of answers does not exceed."""
@@ -49,7 +49,7 @@ class Lengths(NamedTuple):
         sigma = float(np.sqrt(np.log(1 + self.spread_fraction**2)))
         shape = np.exp(sigma * _NORMAL)
         if self.spread_fraction:
-            shape[_PLACES > 1 - ENDLESS_SHARE] = np.inf
+            shape[1 - self.endless_fraction < _PLACES] = np.inf
         low, high = 0.0, self.longest
         for _ in range(60):
             middle = (low + high) / 2

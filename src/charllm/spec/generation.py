@@ -12,7 +12,8 @@ ENGINES = ("vllm", "sglang", "tensorrt-llm", "nemo-generate")
 MOST = 16_777_216
 """Profiles of engines that generate, and the largest counts of a request."""
 TOKENS_IN_ROW = 16
-"""Assumed: tokens in a row that a step of a pipeline stands for; filling it is 6 % of such a step."""
+"""Most tokens in a row that a step of a pipeline stands for, which bounds the events of a step: filling the pipeline
+takes 6 % of it, where an engine fills it once for a whole answer."""
 CACHE_BYTES = {"bf16": 2.0, "fp8": 1.0}
 """Format of the key-value cache: bytes of an element. Ignores: scales of 8-bit caches."""
 

@@ -19,7 +19,9 @@ def test_a_comparison_is_what_the_command_prints(tmp_path: Path, capsys: pytest.
     main(["compare", *folders, "--json"])
     assert capsys.readouterr().out == compared.to_json() + "\n"
     main(["compare", *folders])
-    assert capsys.readouterr().out == repr(compared) + "\n"
+    assert capsys.readouterr().out == str(compared) + "\n"
+    assert repr(compared).startswith("Comparison(settings that differ: ")
+    assert f"step_time_s x {step.ratio:.3g})" in repr(compared)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

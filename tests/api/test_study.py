@@ -22,7 +22,8 @@ def test_a_study_gives_the_rows_of_the_command(tmp_path: Path) -> None:
     swept = charllm.sweep(file)
     assert swept.outcomes == run_study(study).outcomes
     assert len(swept) == 2
-    assert repr(swept) == render_study(study, swept.outcomes)
+    assert str(swept) == render_study(study, swept.outcomes)
+    assert repr(swept) == "Sweep(small: 1 with a result, 1 invalid)"
 
 
 def test_axes_are_the_product_of_keywords_over_a_base() -> None:

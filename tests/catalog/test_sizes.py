@@ -7,7 +7,7 @@ import pytest
 
 from charllm.api.keywords import build_request
 from charllm.catalog.resolve import resolve_cluster
-from charllm.catalog.sizes import node_gpus, resized
+from charllm.catalog.sizes import near_clusters, node_gpus, resized
 from charllm.catalog.tables import entries
 from charllm.errors import SpecError
 from charllm.result.description import describe_machine
@@ -81,7 +81,8 @@ def test_more_nodes_of_one_machine_are_joined_by_its_usual_network_and_named_by_
     [
         ("h100x12", "whole nodes of 8 GPUs: h100x8 or h100x16"), ("h100", "did you mean h100x8?"),
         ("512 h200", "did you mean h200x512?"), ("dgx-b200-100", "did you mean b200x104?"),
-        ("mi250x3", "mi250x2 or mi250x4"),
+        ("mi250x3", "mi250x2 or mi250x4"), ("h210x32", "did you mean h20x32 or h200x32 or h100x32?"),
+        ("32xh2000", "did you mean h200x32?"), ("a10x12", "did you mean a100x16 or "),
         ("h100x0", "did you mean h100x1?"), ("string-and-cans", "GPU and number such as h100x512"),
     ],
 )  # fmt: skip
@@ -89,6 +90,16 @@ def test_a_wrong_name_proposes_the_right_form(asked: str, hint: str) -> None:
     with pytest.raises(SpecError, match="cluster: got") as error:
         resolve_cluster(asked)
     assert hint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "asked", ["h210x32", "gb20x70", "mi250q-x3", "mi30x12", "h200-superp", "h100x99999999", "h20q"]
+)
+def test_what_is_proposed_for_a_wrong_name_is_a_machine(asked: str) -> None:
+    near = near_clusters(asked)
+    assert near
+    for name in near:
+        assert resolve_cluster(name).gpus
 
 
 @pytest.mark.parametrize("words", ["fast", "8x", "0x400g", "8x400g-per-node", "8x0g", "per-node"])

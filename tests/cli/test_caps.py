@@ -43,7 +43,7 @@ def test_money_is_in_the_prices_and_the_currency_that_were_asked_for() -> None:
     hours = 8 * 1e12 / usual.points[0]["tokens_per_s"] / 3600
     difference = dear.points[0]["money_per_trillion_tokens"] - usual.points[0]["money_per_trillion_tokens"]
     assert math.isclose(difference, 4 * hours)
-    assert "EUR/T" in repr(dear)
+    assert "EUR/T" in str(dear)
 
 
 def test_points_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:

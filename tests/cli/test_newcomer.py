@@ -46,7 +46,7 @@ def test_whether_a_model_fits_and_what_would(capsys: pytest.CaptureFixture[str])
 
 def test_adapters_are_planned_in_a_framework_that_trains_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = asked(capsys, "plan", "--model", "llama3-8b", "--cluster", "h100x8", "--lora", "16", "--tp", "2", *SMALL)
-    assert "nemo, bf16: strategies for throughput" in text
+    assert "llama3-8b on h100x8 (8 x h100), nemo, bf16; batch of" in text
     assert "--framework nemo" in text
     assert "framework nemo, as megatron cannot run it" in text
 

@@ -34,6 +34,7 @@ def offered(**changed: Any) -> list[tuple[str, Any]]:
         ("optimizer_offload", 2, 1),
         # 96 and 104 GPUs make whole nodes, but no replicas of 16 GPUs that divide a batch of 128.
         ("cluster", "h100x100", "h100x128"),
+        ("cluster", "h210x32", "h20x32"),
     ],
 )
 def test_the_nearest_valid_value_of_what_is_wrong_comes_first(word: str, asked: Any, nearest: Any) -> None:

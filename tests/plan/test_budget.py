@@ -1,5 +1,6 @@
 """What a job takes on several machines."""
 
+import re
 from typing import Any
 
 import pytest
@@ -42,6 +43,35 @@ def test_a_budget_adds_up() -> None:
     assert "3 USD for a GPU-hour" in text
     assert "PUE 1.5" in text
     assert len(found.to_frame()) == 2
+
+
+def test_limits_that_no_machine_meets_are_named_with_the_nearest_that_one_meets() -> None:
+    machines = ["h200x8", "h100x8"]
+    found = charllm.budget(**JOB, cluster=machines, limit="facility_power_mean_w<1kW")
+    least = min(found.rows, key=lambda row: row["power_mw"])
+    asked = re.match(
+        r"facility_power_mean_w<([\d.]+)kW \([\d.]+ % above\), met by (\w+), which of 2 machines", found.nearest
+    )
+    assert asked
+    assert asked[2] == least["cluster"]
+    assert 1e3 * least["power_mw"] < float(asked[1]) < 1.001e3 * least["power_mw"]
+    text = " ".join(render_budget(found.as_table()).split())
+    assert "No machine meets every limit; the nearest limits that one meets with its strategy: facility_power" in text
+    nearest = charllm.budget(**JOB, cluster=machines, limit=f"facility_power_mean_w<{asked[1]}kW")
+    assert asked[2] in [row["cluster"] for row in nearest.rows if row["meets"]]
+    assert nearest.nearest == ""
+
+
+def test_a_job_that_fits_on_no_machine_is_not_said_to_break_a_limit() -> None:
+    tight = {"base": "h200x8", "node": {"gpu": {"memory_gib": 5.0}}}
+    found = charllm.budget(**JOB, cluster=[tight, tight], limit="mfu>0.9")
+    assert "The job fits on none of them." in render_budget(found.as_table())
+
+
+def test_a_budget_says_which_batch_it_is_of() -> None:
+    found = charllm.budget(**JOB, gpu="h200", nodes="1..1")
+    assert found.job == "llama3-8b, bf16, batch of 64 sequences of 8,192 tokens (default; --seq-length sets it)"
+    assert render_budget(found.as_table()).startswith("llama3-8b, bf16, batch of 64 sequences")
 
 
 def test_a_run_of_so_many_days_trains_what_its_useful_share_leaves() -> None:

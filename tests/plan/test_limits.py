@@ -3,7 +3,7 @@ import re
 import pytest
 
 from charllm.errors import SpecError
-from charllm.plan.limits import _nearest, broken, explain_infeasible, keeps, parse_limit, parse_limits
+from charllm.plan.limits import Judged, _nearest, broken, explain_infeasible, keeps, parse_limit, parse_limits
 from charllm.result.metric import metric_value
 from charllm.result.metrics import PLAN_METRICS
 from tests.plan.candidates import candidates
@@ -134,5 +134,5 @@ def test_a_unit_that_does_not_fit_is_refused_with_those_that_do(text: str) -> No
 def test_the_nearest_limit_is_written_to_four_digits_and_is_kept(limit: str, value: float, expected: str) -> None:
     found = parse_limit(limit)
     one = candidates()[0]._replace(metrics={found.metric: value})
-    assert _nearest(found, [one]).startswith(f"{expected}, met by tp 8")
+    assert _nearest(found, [Judged("tp 8", one.metrics)]).startswith(f"{expected}, met by tp 8")
     assert keeps(parse_limit(expected.split(" ")[0]), one.metrics)

@@ -1,7 +1,12 @@
 """What a plan says of itself, of candidates that were simulated before."""
 
+from typing import Any
+
+import charllm
 from charllm.plan.objectives import OBJECTIVES
 from charllm.plan.plan import Counts, Plan
+from charllm.report.page.plan import plan_page
+from charllm.report.plan import render_plan
 from tests.plan.candidates import candidates
 
 THROUGHPUT = OBJECTIVES["throughput"]
@@ -36,6 +41,19 @@ def test_the_own_strategy_is_told_with_its_rank_and_the_others_by_the_flags_that
     assert table["own"]["diff"] == []
     assert {change["flag"] for change in table["best"][0]["diff"]} >= {"--tp"}
     assert plan().as_table()["own"] is None
+
+
+def test_a_plan_is_headed_by_its_job_and_says_which_of_its_batch_is_a_default() -> None:
+    job: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x16", "tp": 2, "pp": 1, "cp": 1, "mbs": 1, "zero": 1}
+    found = charllm.plan(**job, recompute="none", overlap="dp", top=1, seq_length=4096).as_table()
+    head = " ".join(render_plan(found, "").partition(": strategies for throughput")[0].split())
+    assert head == (
+        "llama3-8b on h200x16 (2 nodes x 8 h200; ib-8x400g: 8 x 400 Gb/s per node), megatron, bf16; "
+        "batch of 128 sequences (default; --gbs sets it) of 4,096 tokens"
+    )
+    assert plan_page(found).further == [f"{found['run']}."]
+    stated = charllm.plan(**job, recompute="none", overlap="dp", top=1, gbs=64).as_table()
+    assert stated["run"].endswith("batch of 64 sequences of 8,192 tokens (default; --seq-length sets it)")
 
 
 def test_a_plan_without_a_strategy_has_no_metrics_and_says_so() -> None:

@@ -34,5 +34,11 @@ def test_plans_sweeps_comparisons_caps_and_budgets_show_as_tables() -> None:
         html = view._repr_html_()
         assert "<table>" in html
         assert "\0" not in html
+        assert len(repr(view)) < 100
+        assert "\n" not in repr(view)
     assert repr(shown[0]).startswith("Plan(throughput: tp 2")
+    assert repr(shown[1]) == "Sweep(sweep: 2 with a result)"
+    assert repr(shown[3]) in [f"Caps(power per gpu; points: 2; knee: {cap} W)" for cap in (700, 500)]
+    for view in (shown[1], shown[2], shown[3]):
+        assert len(str(view).splitlines()) > 3
     assert repr(shown[-1]) == "Budget(throughput: h200x8 meets, h100x8 meets)"

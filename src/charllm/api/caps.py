@@ -14,7 +14,7 @@ from charllm.plan.cap_table import tabulate_caps, tabulate_stage_caps
 from charllm.plan.caps import KINDS, Judge, sweep_caps
 from charllm.plan.settings import PER_STAGE, CapsKeywords, CapsSettings
 from charllm.plan.stage_caps import advise_stages
-from charllm.report.caps import render_caps
+from charllm.report.caps import render_caps, write_cap
 from charllm.report.notebook import write_html
 from charllm.result.result import to_frame
 from charllm.spec.flags import take
@@ -51,10 +51,14 @@ class Caps:
         return to_frame(self.points)
 
     def __repr__(self) -> str:
+        knee = f"{write_cap(self.table, self.knees['knee'])} {self.table['unit']}"
+        return f"Caps({self.table['kind']} per {self.table['per']}; points: {len(self.points)}; knee: {knee})"
+
+    def __str__(self) -> str:
         return render_caps(self.table)
 
     def _repr_html_(self) -> str:
-        return write_html(lambda: repr(self))
+        return write_html(lambda: str(self))
 
 
 class Keywords(CapsKeywords, RunKeywords, total=False):

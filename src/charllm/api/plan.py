@@ -12,8 +12,8 @@ from charllm.catalog.defaults import DEFAULT_BATCH
 from charllm.catalog.resolve import DEFAULT_FRAMEWORK, read_run, resolve_cluster, resolve_run
 from charllm.errors import SpecError
 from charllm.plan.axes import FIELDS, default_axes, parse_axis, pinned_axes, read_axes
-from charllm.plan.budget import Budget, budget_row, list_sizes, misfit_row
-from charllm.plan.limits import parse_limits
+from charllm.plan.budget import Budget, budget_row, budget_spent, list_sizes, misfit_row
+from charllm.plan.limits import Judged, explain_unmet, parse_limits
 from charllm.plan.money import tell_tariff
 from charllm.plan.objectives import parse_objective
 from charllm.plan.plan import Plan
@@ -23,6 +23,7 @@ from charllm.plan.search import search
 from charllm.plan.settings import PlanKeywords, PlanSettings
 from charllm.plan.shortlist import NothingFits
 from charllm.plan.space import Space
+from charllm.result.description import BATCH_FLAGS, describe_batch
 from charllm.simulate.work import LONGEST_S, TooLong
 from charllm.spec.flags import take
 from charllm.spec.request import Table, merge, nest, parse_value
@@ -129,7 +130,7 @@ def run_budget(spec: Spec | None, track: Track, settings: PlanSettings, words: M
         for nodes in (list_sizes(words["nodes"]) if words.get("nodes") is not None else [None])
     ]
     page = None if settings.report is None else as_file(settings.report, "--report")
-    rows, plans = [], []
+    rows, plans, judged = [], [], []
     for machine in track(machines, len(machines), "machines"):
         try:
             plan = _plan(spec, untracked, each, {**words, **machine}, alone=True)
@@ -137,17 +138,27 @@ def run_budget(spec: Spec | None, track: Track, settings: PlanSettings, words: M
             rows.append(misfit_row(_machine_name(machine, words), str(error)))
             continue
         plans.append(plan)
-        rows.append(budget_row(plan, economics, None if days is None else length, limits))
+        spent = budget_spent(plan, economics, None if days is None else length)
+        rows.append(budget_row(plan, spent, economics, limits))
+        judged.append(Judged(rows[-1]["cluster"], spent.metrics))
     prices, currency = tell_tariff(economics.tariff), economics.tariff.currency
     found = Budget(
-        rows=rows, limits=limits, prices=prices, currency=currency, objective=settings.objective, plans=plans
-    )
+        rows=rows, limits=limits, prices=prices, currency=currency, objective=settings.objective, plans=plans,
+        job=_describe_work(plans[0]) if plans else "",
+        nearest=explain_unmet(limits, judged, "machine") if judged and not any(row["meets"] for row in rows) else "",
+    )  # fmt: skip
     if page is not None:
         from charllm.api.report import write_page
         from charllm.report.page.budget import budget_page
 
         write_page(budget_page(found.as_table()), page, "--report")
     return found
+
+
+def _describe_work(plan: Plan) -> str:
+    """Name what is trained on every machine of a budget."""
+    run = plan.best[0].run
+    return f"{run.model.name}, {run.training.precision}, {describe_batch(run, plan.defaulted)}"
 
 
 def _days(days: Any) -> float:
@@ -174,7 +185,7 @@ def is_budget(words: Mapping[str, Any]) -> bool:
 
 def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapping[str, Any], *, alone: bool) -> Plan:
     job = build_space(spec, settings.axis, words)
-    return search(
+    found = search(
         job.space,
         parse_objective(settings.objective, whole_run=bool(settings.whole_run)),
         parse_limits(settings.limit),
@@ -188,6 +199,7 @@ def _search(spec: Spec | None, track: Track, settings: PlanSettings, words: Mapp
         alone=alone,
         track=track,
     )
+    return replace(found, defaulted=job.defaulted)
 
 
 def _runnable_words(
@@ -217,6 +229,8 @@ class PlannedJob(NamedTuple):
 
     space: Space
     own: RunSpec | None
+    defaulted: tuple[str, ...]
+    """Fields of the batch that the request leaves to their defaults."""
 
 
 def build_space(spec: Spec | None, axis: Mapping[str, Any], words: Mapping[str, Any]) -> PlannedJob:
@@ -231,7 +245,8 @@ def build_space(spec: Spec | None, axis: Mapping[str, Any], words: Mapping[str, 
         # The pinned settings alone may say what is wrong.
         resolve_run(merge(job, {part: pinned.get(part, {}) for part in ("parallelism", "training", "conditions")}))
     has_own = spec is not None or words.get("from_") is not None
-    return PlannedJob(space, resolve_run(whole) if has_own else None)
+    defaulted = tuple(name for name in BATCH_FLAGS if name not in whole.get("training", {}))
+    return PlannedJob(space, resolve_run(whole) if has_own else None, defaulted)
 
 
 def _job(whole: Table, pinned: Table) -> Table:

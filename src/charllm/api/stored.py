@@ -100,6 +100,11 @@ class Comparison:
         return json.dumps({"settings": settings, "metrics": self._rows()}, indent=2, allow_nan=False)
 
     def __repr__(self) -> str:
+        ratio = next((one.ratio for one in self.metrics if one.metric == "step_time_s"), None)
+        time = "" if ratio is None else f", step_time_s x {ratio:.3g}"
+        return f"Comparison(settings that differ: {len(self.settings)}; metrics: {len(self.metrics)}{time})"
+
+    def __str__(self) -> str:
         from charllm.report.compare import render_comparison
 
         return render_comparison(self.metrics, self.settings)
@@ -107,7 +112,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         from charllm.report.notebook import write_html
 
-        return write_html(lambda: repr(self))
+        return write_html(lambda: str(self))
 
     def _rows(self) -> list[dict[str, Any]]:
         return [one.as_row() for one in self.metrics]

@@ -1,6 +1,7 @@
 """Simulate or measure many runs: a study by name or file, or the product of axes."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -12,7 +13,7 @@ from charllm.errors import SpecError
 from charllm.measure.launchers.plan import LOCAL, SLURM, TORCHRUN, Plan, build_plan
 from charllm.measure.settings import MeasureSettings
 from charllm.report.notebook import write_html
-from charllm.report.study import render_study
+from charllm.report.study import VERDICTS, render_study
 from charllm.result.result import to_frame
 from charllm.spec.flags import pop_keywords, read_keywords, take
 from charllm.spec.request import Table
@@ -58,10 +59,15 @@ class Sweep:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
+        ends = Counter(VERDICTS.get(outcome.exit_code, "invalid") or "with a result" for outcome in self.outcomes)
+        ended = ", ".join(f"{count:,} {end}" for end, count in ends.most_common())
+        return f"Sweep({self.study.name}: {ended or 'no cases'})"
+
+    def __str__(self) -> str:
         return render_study(self.study, self.outcomes)
 
     def _repr_html_(self) -> str:
-        return write_html(lambda: repr(self))
+        return write_html(lambda: str(self))
 
 
 @public_with(*SETTINGS)

@@ -92,7 +92,7 @@ def _fitting_node(size: Size, machine: Entry, asked: str, field: str) -> tuple[A
         return usual, size.gpus // per_node
     if exact:
         return exact[0], 1
-    package = int(entries("gpus")[machine.name].values.get("package_gpus", 1))
+    package = _package_gpus(machine)
     if size.gpus < per_node and size.gpus % package == 0:
         upstream = entries("nodes")[usual].values.get("upstream", [])[: size.gpus]
         return {
@@ -108,18 +108,36 @@ def _fitting_node(size: Size, machine: Entry, asked: str, field: str) -> tuple[A
 
 
 def _unknown_cluster(asked: str, field: str) -> SpecError:
-    """Name the right form of what was meant, and the nearest names."""
-    text = spell(asked)
-    chips = {name.partition("-")[0] for name in entries("machines")}
-    chip = max((chip for chip in chips if chip in text), key=len, default=None)
-    near = near_names(asked, entries("clusters"))
-    if chip is not None:
-        number = re.search(r"\d+", text.replace(chip, " ", 1))
-        per_node = node_gpus(usual_machine(chip, field))
-        gpus = int(number[0][:7]) if number else per_node
-        near = [name_of(Size(chip, max(1, gpus) if gpus < per_node else -(-gpus // per_node) * per_node))]
+    """Name the right form of what was meant."""
+    near = near_clusters(asked)
     possible = "GPU and number such as h100x512 or 64xH100, a name of `charllm catalog clusters`, or a file"
     return SpecError(field, asked, possible + (f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""))
+
+
+def near_clusters(asked: str) -> list[str]:
+    """Return machines that may have been meant: as many of the nearest GPUs in whole nodes, else the nearest names."""
+    text, sized = spell(asked), SIZED.fullmatch(spell(asked))
+    written = (sized["named"] or sized["gpu"]) if sized else text
+    chips = {name.partition("-")[0] for name in entries("machines")}
+    within = max((chip for chip in chips if chip in written), key=len, default=None)
+    meant = [within] if within else near_names(written, chips) if sized else []
+    number = (sized["first"] or sized["last"]) if sized else re.search(r"\d+", text.replace(within or " ", " ", 1))
+    digits = number if isinstance(number, str) else number[0] if number else ""
+    return [_whole_nodes(chip, digits) for chip in meant] or near_names(asked, entries("clusters"))
+
+
+def _whole_nodes(chip: str, digits: str) -> str:
+    """Return the name of at least so many GPUs: whole usual nodes, or a part of one; of one node without a number."""
+    machine, short = usual_machine(chip, "cluster"), chip.removesuffix("x")
+    per_node = node_gpus(machine)
+    gpus = int(digits[:6]) if digits else per_node
+    step = _package_gpus(machine) if gpus < per_node else per_node
+    return name_of(Size(short if find_name("gpus", short) == chip else chip, max(1, -(-gpus // step)) * step))
+
+
+def _package_gpus(machine: Entry) -> int:
+    """Return how many GPUs a package of a machine holds: no part of a node has less."""
+    return int(entries("gpus")[machine.name].values.get("package_gpus", 1))
 
 
 def read_network(asked: str, gpu: str, gpus: int, field: str) -> str | Table:

@@ -45,5 +45,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.plots and not (arguments.json or arguments.csv):
         show(draw_figure(caps_figure(found.table), pen()))
     else:
-        print_as(arguments, found.table, lambda: repr(found), lambda: found.points)
+        print_as(arguments, found.table, lambda: str(found), lambda: found.points)
     return 0

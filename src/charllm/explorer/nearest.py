@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from charllm.api.keywords import FIELDS, SHORT
-from charllm.catalog.sizes import read_size
-from charllm.catalog.tables import entries
-from charllm.errors import SpecError, near_names
+from charllm.catalog.sizes import near_clusters, read_size
+from charllm.errors import SpecError
 from charllm.explorer.request import FIELDS as OWN_FIELDS
 from charllm.explorer.request import WORDS, resolve_words
 
@@ -71,7 +70,7 @@ def _machines(asked: str) -> Iterator[Offer]:
         for gpus in range(max(1, size - 72), size + 73):
             yield Offer("cluster", f"{parts[2]}x{gpus}", _farness(gpus, size))
         return
-    for place, name in enumerate(near_names(asked, entries("clusters"))):
+    for place, name in enumerate(near_clusters(asked)):
         yield Offer("cluster", name, place)
 
 

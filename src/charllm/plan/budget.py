@@ -8,7 +8,7 @@ Ignores: CO2 of making and shipping machines; that intensity changes with the ho
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from charllm.catalog.command import write_command
 from charllm.errors import SpecError
@@ -38,6 +38,10 @@ class Budget:
     currency: str = ""
     objective: str = "throughput"
     plans: Sequence[Plan] = field(default=(), repr=False)
+    job: str = ""
+    """What is trained, in words: model, precision and batch."""
+    nearest: str = ""
+    """Where no machine meets every limit, the nearest limits that one meets, in words."""
 
     def __repr__(self) -> str:
         machines = ", ".join(f"{row['cluster']} {'meets' if row['meets'] else 'breaks'}" for row in self.rows)
@@ -56,8 +60,10 @@ class Budget:
         """Return the budget as plain tables."""
         return {
             "objective": self.objective,
+            "job": self.job,
             "limits": [limit.text for limit in self.limits],
             "bounds": [limit._asdict() for limit in self.limits],
+            "nearest": self.nearest,
             "prices": self.prices,
             "currency": self.currency,
             "rows": [dict(row) for row in self.rows],
@@ -78,17 +84,28 @@ def list_sizes(nodes: object) -> list[int]:
     return sizes if sizes[-1] == high else [*sizes, high]
 
 
-def budget_row(found: Plan, economics: Economics, days: float | None, limits: tuple[Limit, ...]) -> dict[str, Any]:
-    """Return what the best strategy of a plan takes."""
-    best = found.best[0]
-    run, metrics = best.run, best.metrics
-    whole = economics.whole_run
+class Spent(NamedTuple):
+    """What the best strategy of a plan takes."""
+
+    whole: WholeRun | None
+    """None: figures are of a trillion tokens."""
+    metrics: Mapping[str, Any]
+
+
+def budget_spent(found: Plan, economics: Economics, days: float | None) -> Spent:
+    """Return what the best strategy of a plan takes, for a run of so many days where they are given."""
+    best, whole = found.best[0], economics.whole_run
     if days is not None:
         # Useful shares hardly depend on the length of a run.
         trial = _derive(best, replace(economics, whole_run=WholeRun(tokens=FIRST_TOKENS)))
-        tokens = metrics["tokens_per_s"] * days * DAY_S * trial["run_useful_fraction"]
+        tokens = best.metrics["tokens_per_s"] * days * DAY_S * trial["run_useful_fraction"]
         whole = WholeRun(tokens=max(1.0, tokens))
-    metrics = _derive(best, replace(economics, whole_run=whole))
+    return Spent(whole, _derive(best, replace(economics, whole_run=whole)))
+
+
+def budget_row(found: Plan, spent: Spent, economics: Economics, limits: tuple[Limit, ...]) -> dict[str, Any]:
+    """Return the row of a machine: what the best strategy of its plan takes, and which limits it breaks."""
+    run, (whole, metrics) = found.best[0].run, spent
     energy_j = metrics["run_energy_j"] if whole else metrics["energy_per_trillion_tokens_j"]
     lost = broken(limits, metrics)
     return {

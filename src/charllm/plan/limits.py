@@ -141,38 +141,52 @@ def explain_infeasible(limits: Sequence[Limit], candidates: Sequence[Candidate])
     """Say which limits no candidate keeps, and by how much; or which two of them contradict each other."""
     if not candidates:
         return "no strategy was simulated"
-    lines = [line for limit in limits if (line := _killing(limit, candidates))]
-    lines = lines or [line for pair in combinations(limits, 2) if (line := _contradiction(*pair, candidates))]
-    if not lines and all(broken(limits, one.metrics) for one in candidates):
+    judged = [Judged(name_strategy(one.run), one.metrics) for one in candidates]
+    return explain_unmet(limits, judged, "strategy")
+
+
+class Judged(NamedTuple):
+    """What limits are held against: a strategy or a machine."""
+
+    name: str
+    metrics: Mapping[str, Any]
+
+
+def explain_unmet(limits: Sequence[Limit], judged: Sequence[Judged], kind: str) -> str:
+    """Say which limits none of several strategies or machines keeps, and which comes nearest; `kind` is its word."""
+    count = _count(len(judged), kind)
+    lines = [line for limit in limits if (line := _killing(limit, judged, count))]
+    lines = lines or [line for pair in combinations(limits, 2) if (line := _contradiction(*pair, judged))]
+    if not lines and all(broken(limits, one.metrics) for one in judged):
         words = ", ".join(limit.text for limit in limits)
-        lines = [f"every two of the limits can be kept together, but none of {_count(candidates)} keeps all: {words}"]
-    return "; ".join(lines) or f"some of {_count(candidates)} keep every limit"
+        lines = [f"every two of the limits can be kept together, but none of {count} keeps all: {words}"]
+    return "; ".join(lines) or f"some of {count} keep every limit"
 
 
-def _killing(limit: Limit, candidates: Sequence[Candidate]) -> str:
-    """Say that no candidate keeps a limit, and which comes nearest; nothing where one keeps it."""
-    if any(keeps(limit, one.metrics) for one in candidates):
+def _killing(limit: Limit, judged: Sequence[Judged], count: str) -> str:
+    """Say that none keeps a limit, and which comes nearest; nothing where one keeps it."""
+    if any(keeps(limit, one.metrics) for one in judged):
         return ""
-    known = [one for one in candidates if metric_value(one.metrics, limit.metric) is not None]
+    known = [one for one in judged if metric_value(one.metrics, limit.metric) is not None]
     if not known:
-        return f"{limit.text}: {limit.metric} is not known for any of {_count(candidates)}"
-    return f"{_nearest(limit, known)}, which of {_count(candidates)} comes nearest to {limit.text}"
+        return f"{limit.text}: {limit.metric} is not known for any of {count}"
+    return f"{_nearest(limit, known)}, which of {count} comes nearest to {limit.text}"
 
 
-def _contradiction(one: Limit, other: Limit, candidates: Sequence[Candidate]) -> str:
+def _contradiction(one: Limit, other: Limit, judged: Sequence[Judged]) -> str:
     """Say that two limits exclude each other, and what comes nearest to the second among those that keep the first."""
-    if any(not broken((one, other), candidate.metrics) for candidate in candidates):
+    if any(not broken((one, other), each.metrics) for each in judged):
         return ""
     words = []
     for kept, lost in ((one, other), (other, one)):
-        among = [candidate for candidate in candidates if keeps(kept, candidate.metrics)]
+        among = [each for each in judged if keeps(kept, each.metrics)]
         words.append(f"with {kept.text} {_nearest(lost, among)}")
     return f"{'; or '.join(words)}"
 
 
-def _nearest(limit: Limit, candidates: Sequence[Candidate]) -> str:
-    """Write the nearest limit that a candidate keeps, in the unit that was written, how far it is, and who keeps it."""
-    known = [(value, one) for one in candidates if (value := metric_value(one.metrics, limit.metric)) is not None]
+def _nearest(limit: Limit, judged: Sequence[Judged]) -> str:
+    """Write the nearest limit that one of them keeps, in the unit that was written, how far it is, and who keeps it."""
+    known = [(value, one) for one in judged if (value := metric_value(one.metrics, limit.metric)) is not None]
     if not known:
         return f"{limit.metric} is not known for any"
     value, best = min(known, key=lambda pair: _beyond(limit, pair[0]))
@@ -184,8 +198,9 @@ def _nearest(limit: Limit, candidates: Sequence[Candidate]) -> str:
     met = (math.floor(steps) + 1 if limit.upper else math.ceil(steps) - 1) * step
     written = WRITTEN.fullmatch(limit.text)
     name = written[1] if written else limit.metric
-    return f"{name}{limit.sense}{met:.5g}{limit.unit}{share}, met by {name_strategy(best.run)}"
+    return f"{name}{limit.sense}{met:.5g}{limit.unit}{share}, met by {best.name}"
 
 
-def _count(candidates: Sequence[Candidate]) -> str:
-    return f"{len(candidates):,} strategies" if len(candidates) > 1 else "1 strategy"
+def _count(number: int, kind: str) -> str:
+    several = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return f"1 {kind}" if number == 1 else f"{number:,} {several}"

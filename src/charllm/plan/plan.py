@@ -13,7 +13,7 @@ from charllm.plan.limits import Limit
 from charllm.plan.objectives import Objective
 from charllm.plan.sensitivity import Sensitivity
 from charllm.plan.strategy import name_strategy
-from charllm.result.description import describe_job
+from charllm.result.description import describe_batch, describe_job
 
 
 class Counts(NamedTuple):
@@ -62,6 +62,8 @@ class Plan:
     rejected: Mapping[str, int] = field(default_factory=dict)
     """Number of simulated candidates that break each limit."""
     sensitivity: Sequence[Sensitivity] = ()
+    defaulted: Sequence[str] = ()
+    """Fields of the batch that the request left to their defaults."""
     prices: str = ""
     """What figures of money rest on, in words."""
     warnings: Sequence[str] = ()
@@ -104,8 +106,9 @@ class Plan:
         best = [self._described(one, odds) for one, odds in zip(self.best, probabilities, strict=True)]
         for place, one in enumerate(best):
             one["why"] = list(self.why) if place == 0 else []
+        run = self.best[0].run if self.best else None
         return {
-            "run": describe_job(self.best[0].run) if self.best else "",
+            "run": describe_job(run) + f"; {describe_batch(run, self.defaulted)}" if run else "",
             "objective": self.objective.name,
             "prices": self.prices,
             "twin_fraction": twin_fraction(),

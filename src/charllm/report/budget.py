@@ -26,8 +26,9 @@ def render_budget(table: Mapping[str, Any]) -> str:
     """Return a row for each machine, the best of those that meet every limit, and the prices behind money."""
     rows = table["rows"]
     names = [name if name != "money" else table["currency"] for name in HEADINGS]
-    text = render_table("What the job takes on each machine, with its best strategy there", names,
-                        [_cells(row) for row in rows], drop=DROPPED, where="--csv")  # fmt: skip
+    job = f"{table['job']}: what" if table["job"] else "What"
+    title = f"{job} the job takes on each machine, with its best strategy there"
+    text = render_table(title, names, [_cells(row) for row in rows], drop=DROPPED, where="--csv")
     told = tell_budget(table)
     return "\n\n".join([text, "\n".join(wrap_all([*told.machines, *told.answer, told.prices, *told.commands]))])
 
@@ -62,7 +63,8 @@ def tell_budget(table: Mapping[str, Any]) -> Told:
     machines += [f"{row['cluster']}: {row['why_not']}." for row in rows if row["gpus"] is None]
     found, commands = [], []
     if not meeting:
-        found.append("No machine meets every limit." if table["limits"] else "The job fits on none of them.")
+        nearest = f"the nearest limits that one meets with its strategy: {table['nearest']}"
+        found = [f"No machine meets every limit; {nearest}." if table["nearest"] else "The job fits on none of them."]
     else:
         cheapest, fastest = (min(meeting, key=lambda row: row[name] / row["tokens"]) for name in ("money", "days"))
         largest = max(meeting, key=lambda row: row["gpus"])

@@ -36,10 +36,9 @@ def _gpu_row(table: Mapping[str, Any], place: int) -> dict[str, str]:
 
 def _stage_row(table: Mapping[str, Any], place: int) -> dict[str, str]:
     point = table["points"][place]
-    caps = next(values for name, values in point.items() if name.startswith("caps_"))
     uniform = next(value for name, value in point.items() if name.startswith("uniform_cap_"))
     return {
-        f"caps of stages, {table['unit']}": _stage_caps(table, caps),
+        f"caps of stages, {table['unit']}": write_cap(table, point),
         **_metrics(table, point),
         f"instead of, {table['unit']}": f"{uniform / table['scale']:.0f}",
         "saves": format_percent(point["saved_fraction"]),
@@ -71,9 +70,9 @@ def _metrics(table: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, st
 
 
 def write_cap(table: Mapping[str, Any], point: Mapping[str, Any]) -> str:
-    """Write the cap of a point in the unit of its table."""
-    cap = next(value for name, value in point.items() if name.startswith("cap_"))
-    return f"{cap / table['scale']:.0f}"
+    """Write the cap of a point in the unit of its table, or the caps of its stages."""
+    cap = next(value for name, value in point.items() if name.startswith(("cap_", "caps_")))
+    return _stage_caps(table, cap) if isinstance(cap, list) else f"{cap / table['scale']:.0f}"
 
 
 def _marks(table: Mapping[str, Any], place: int) -> str:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from charllm.spec.run import RunSpec
 
 MANY = 6
+BATCH_FLAGS = {"global_batch_size": "--gbs", "seq_length": "--seq-length"}
+"""Fields of a batch, with the flag that sets each."""
 JOB, PARALLELISM, CONDITION, DEFAULT = "job", "parallelism", "condition", "default"
 """Parts of a description."""
 
@@ -31,6 +33,14 @@ def describe_job(run: "RunSpec") -> str:
     """Name the model, the machine with its network, the software and the precision."""
     machine = describe_machine(run.as_table()["cluster"])
     return f"{run.model.name} on {run.cluster.name} ({machine}), {run.framework.name}, {run.training.precision}"
+
+
+def describe_batch(run: "RunSpec", defaulted: Sequence[str] = ()) -> str:
+    """Say how many sequences of how many tokens a step takes; `defaulted` names the fields that nothing stated."""
+    counts = {"global_batch_size": "sequences", "seq_length": "tokens"}
+    notes = {name: f" (default; {BATCH_FLAGS[name]} sets it)" for name in defaulted}
+    words = [f"{getattr(run.training, name):,} {what}{notes.get(name, '')}" for name, what in counts.items()]
+    return f"batch of {' of '.join(words)}"
 
 
 def describe_machine(cluster: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ def budget_page(table: Mapping[str, Any]) -> Page:
     return Page(
         title=f"Budget of {len(table['rows'])} machines",
         answer=told.answer,
-        further=[*told.machines, told.prices],
+        further=[*([f"{table['job']}."] if table["job"] else []), *told.machines, told.prices],
         facts=_facts(rows, table["currency"]),
         sections=[
             Section("What does it cost, and how long does it take?", [_front(rows, table["currency"])]),

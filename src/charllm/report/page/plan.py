@@ -38,6 +38,7 @@ def plan_page(table: Mapping[str, Any]) -> Page:
     return Page(
         title=_title(plan),
         answer=answer(plan),
+        further=[f"{table['run']}."] if table.get("run") else [],
         facts=facts(plan),
         sections=[
             Section(title, [figure for figure in figures if figure is not None]) for title, figures in sections.items()

@@ -14,6 +14,8 @@ from charllm.spec.request import parse_json
 from charllm.units import MEGA
 
 KNEE = "knee"
+ALIKE = "caps of all GPUs alike (without --per stage)"
+"""What can be applied."""
 
 
 def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
@@ -22,11 +24,16 @@ def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
         table = parse_json(path.read_text(encoding="utf-8"), str(path), "PLAN")
     except OSError as error:
         raise SpecError("PLAN", str(path), f"a readable file ({error.strerror or error})") from None
+    return take_knee(table, knee, str(path))
+
+
+def take_knee(table: Any, knee: str, source: str) -> tuple[Limits, float | None]:
+    """Return the limits of a point of a table of caps, and the tokens a second that it promises."""
     expected = "what `charllm caps --json` prints, with points and knees"
     if not isinstance(table, Mapping) or not isinstance(table.get("knees"), Mapping):
-        raise SpecError("PLAN", str(path), expected)
+        raise SpecError("PLAN", source, expected)
     if table.get("per") != "gpu":
-        raise SpecError("PLAN", f"{path}, caps per {table.get('per')}", "caps of all GPUs alike (without --per stage)")
+        raise SpecError("PLAN", f"{source}, caps per {table.get('per')}", ALIKE)
     if knee not in table["knees"]:
         raise SpecError("--knee", knee, f"one of {', '.join(table['knees'])}")
     try:
@@ -36,7 +43,7 @@ def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
             raise TypeError(point)
         return Limits(power_w, clock_hz), float(point["tokens_per_s"])
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
-        raise SpecError("PLAN", str(path), expected) from None
+        raise SpecError("PLAN", source, expected) from None
 
 
 def plan_commands(limits: Limits, numbers: Sequence[int] = ()) -> list[str]:

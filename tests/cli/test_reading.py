@@ -159,7 +159,8 @@ def needs_a_machine(line: str) -> bool:
     )  # fmt: skip
     played = line.startswith("charllm emulate") and not line.endswith(("--predict", "--print-timeline"))
     looks = line.startswith("charllm preflight") and "--telemetry none" not in line
-    return played or looks or "charllm train" in line or "--runner slurm" in line or line.startswith(starts)
+    elsewhere = any(words in line for words in ("charllm train", "--runner slurm", "--apply"))
+    return played or looks or elsewhere or line.startswith(starts)
 
 
 def few_ops() -> str:

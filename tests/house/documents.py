@@ -25,6 +25,7 @@ DRAWN = ("diagram", "equation")
 """Languages of blocks that are looked at only."""
 NOT_RUN = {
     r"charllm (apply|bench|preflight|smoke)\b": "needs a GPU",
+    r"charllm caps .*--apply\b": "needs a GPU",
     r"charllm emulate (?!.*--predict)": "needs a GPU",
     r"charllm measure (?!.*--telemetry none)": "needs a GPU",
     r"charllm serve\b": "serves until it is stopped; tests/explorer runs it",

@@ -10,23 +10,52 @@ from charllm.measure.limits.boards import Before, Found, Limits, as_commands, ch
 from charllm.measure.limits.guard import limited
 from charllm.measure.limits.watch import watching
 from charllm.result.result import RunResult
+from charllm.result.store import RESULT_FILE
 from charllm.spec.request import parse_json
 from charllm.units import MEGA
 
 KNEE = "knee"
+ALIKE = "caps of all GPUs alike (without --per stage)"
+"""What can be applied."""
 
 
 def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
-    """Return the limits of a point of `charllm caps --json`, and the tokens a second that it promises."""
+    """Return the limits of a table of caps, of a plan's best strategy or of a run, and the tokens a second it promises."""
+    file = path / RESULT_FILE if path.is_dir() else path
     try:
-        table = parse_json(path.read_text(encoding="utf-8"), str(path), "PLAN")
+        table = parse_json(file.read_text(encoding="utf-8"), str(path), "PLAN")
     except OSError as error:
         raise SpecError("PLAN", str(path), f"a readable file ({error.strerror or error})") from None
-    expected = "what `charllm caps --json` prints, with points and knees"
+    best = table.get("best") if isinstance(table, Mapping) else None
+    run = best[0] if isinstance(best, list) and best else table
+    if isinstance(run, Mapping) and {"spec", "metrics"} <= run.keys():
+        return _take_run(run, str(path))
+    return take_knee(table, knee, str(path))
+
+
+def _take_run(run: Mapping[str, Any], source: str) -> tuple[Limits, float | None]:
+    """Return the limits of a run or of a plan's strategy, and the tokens a second that it has."""
+    try:
+        asked = run["spec"]["conditions"]
+        power_w, clock_hz, tokens_per_s = (
+            asked.get("power_cap_w"),
+            asked.get("clock_cap_hz"),
+            run["metrics"]["tokens_per_s"],
+        )
+    except (TypeError, KeyError, AttributeError):
+        raise SpecError("PLAN", source, "a simulated run, with its conditions") from None
+    if power_w is None and clock_hz is None:
+        raise SpecError("PLAN", f"{source}, without a limit", "a run with --power-cap or --clock-cap")
+    return Limits(power_w, clock_hz), tokens_per_s
+
+
+def take_knee(table: Any, knee: str, source: str) -> tuple[Limits, float | None]:
+    """Return the limits of a point of a table of caps, and the tokens a second that it promises."""
+    expected = "what `charllm caps --json` or `charllm plan --json` prints, or a stored run"
     if not isinstance(table, Mapping) or not isinstance(table.get("knees"), Mapping):
-        raise SpecError("PLAN", str(path), expected)
+        raise SpecError("PLAN", source, expected)
     if table.get("per") != "gpu":
-        raise SpecError("PLAN", f"{path}, caps per {table.get('per')}", "caps of all GPUs alike (without --per stage)")
+        raise SpecError("PLAN", f"{source}, caps per {table.get('per')}", ALIKE)
     if knee not in table["knees"]:
         raise SpecError("--knee", knee, f"one of {', '.join(table['knees'])}")
     try:
@@ -36,7 +65,7 @@ def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
             raise TypeError(point)
         return Limits(power_w, clock_hz), float(point["tokens_per_s"])
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
-        raise SpecError("PLAN", str(path), expected) from None
+        raise SpecError("PLAN", source, expected) from None
 
 
 def plan_commands(limits: Limits, numbers: Sequence[int] = ()) -> list[str]:

@@ -2,9 +2,10 @@
 
 import argparse
 import re
+import sys
 import textwrap
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from charllm.errors import SpecError
 
@@ -13,7 +14,20 @@ KINDS = {"int": "a whole number", "float": "a number", "Path": "a path"}
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors read like all others: what was got, what is expected."""
+    """A parser whose errors read like all others: what was got, what is expected.
+
+    A command that declares a default for `behind` gets the words behind -- there: a command of its own to run.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Set the words behind -- apart before flags are read, which they may look like."""
+        words = sys.argv[1:] if args is None else list(args)
+        if self.get_default("behind") is None or "--" not in words:
+            return super().parse_known_args(words, namespace)
+        at = words.index("--")
+        found, unknown = super().parse_known_args(words[:at], namespace)
+        found.behind = words[at + 1 :]
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the words of a command."""
@@ -64,6 +78,7 @@ def build_parser(name: str) -> CommandParser:
     )
     module.add_arguments(parser)
     words = [_positional(action) for action in parser._actions if not action.option_strings]
+    words += [] if parser.get_default("behind") is None else ["[-- COMMAND]"]
     parser.usage = " ".join([f"charllm {name} [flags]", *words])
     # What a command is about comes first; its output and --help come last.
     parser._action_groups.append(parser._action_groups.pop(1))

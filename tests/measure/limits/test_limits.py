@@ -14,7 +14,9 @@ from tempfile import mkdtemp
 
 import pytest
 
+import charllm
 from charllm.api.limits import read_caps
+from charllm.cli import main
 from charllm.errors import SpecError
 from charllm.result.store import load_run
 
@@ -42,8 +44,8 @@ def state(folder: Path) -> list[tuple[int, int]]:
     return [(int(power), int(clock)) for power, clock in map(str.split, (folder / "state").read_text().splitlines())]
 
 
-def apply(folder: Path, *words: str, **more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "charllm", "apply", *words]
+def apply(folder: Path, *words: str, by: str = "apply", **more: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "charllm", by, *words]
     return subprocess.Popen(command, cwd=folder, env=environment(folder, **more), text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
@@ -145,3 +147,100 @@ def test_a_plan_is_the_knee_of_a_table_of_caps(tmp_path: Path) -> None:
         (tmp_path / "caps.json").write_text(text)
         with pytest.raises(SpecError, match="PLAN"):
             read_caps(tmp_path / "caps.json")
+
+
+def test_limits_of_a_stored_run_and_of_a_plan_s_best_strategy_are_applied(tmp_path: Path) -> None:
+    run = charllm.simulate(model="llama3-8b", cluster="h200x8", gbs=8, power_cap=500)
+    folder, table = run.save(tmp_path / "run"), json.loads(run.to_json())
+    (tmp_path / "plan.json").write_text(json.dumps({"best": [table, {}]}))
+    for plan in (folder, tmp_path / "plan.json"):
+        limits, promised = read_caps(plan)
+        assert (limits.power_w, limits.clock_hz, promised) == (500.0, None, run.metrics.tokens_per_s)
+    del table["spec"]["conditions"]["power_cap_w"]
+    (tmp_path / "plan.json").write_text(json.dumps(table))
+    with pytest.raises(SpecError, match="without a limit; expected a run with --power-cap or --clock-cap"):
+        read_caps(tmp_path / "plan.json")
+
+
+CAPS = ("--model", "llama3-8b", "--cluster", "h200x8", "--tp", "2", "--gbs", "16")
+
+
+def test_the_knee_of_caps_holds_while_a_command_runs(tmp_path: Path) -> None:
+    code = "import os, sys; print('SEEN', open(os.environ['LIMITS_STATE']).read().split(), sys.argv[1:])"
+    at = ("--clock", "--at", "1980,1500,1000")
+    words = (*CAPS, *at, "--apply", "--", sys.executable, "-c", code, "--clock", "--", "-h")
+    process = apply(tmp_path, *words, by="caps")
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    assert "SEEN ['650000', '1500', '700000', '1500'] ['--clock', '--', '-h']" in out
+    assert "clock caps of every GPU" in errors
+    assert "clock caps of every GPU" not in out
+    assert state(tmp_path) == FREE
+    (folder,) = (tmp_path / "charllm-runs").iterdir()
+    assert load_run(folder).origin == "measured"
+
+
+def test_a_job_slower_than_the_knee_promises_gets_its_limits_back(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(SLOW)
+    words = (*CAPS, "--at", "500", "--apply", "--within", "0.5", "--out", "run", "--", sys.executable, "job.py")
+    process = apply(tmp_path, *words, by="caps")
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    promised = charllm.caps(model="llama3-8b", cluster="h200x8", tp=2, gbs=16, at=[500]).points[0]["tokens_per_s"]
+    assert f"below {0.5 * promised:.6g}: limits are put back" in errors
+    assert state(tmp_path) == FREE
+
+
+def test_a_dry_run_of_caps_prints_only_the_commands(tmp_path: Path) -> None:
+    at = ("--clock", "--at", "1980,1500,1000")
+    process = apply(tmp_path, *CAPS, *at, "--apply", "--dry-run", by="caps")
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    assert out.splitlines() == [
+        "nvidia-smi -i GPU-0 -lgc 0,1500", "nvidia-smi -i GPU-1 -lgc 0,1500", "# the command",
+        "nvidia-smi -i GPU-0 -rgc", "nvidia-smi -i GPU-1 -rgc",
+    ]  # fmt: skip
+    assert state(tmp_path) == FREE
+
+
+def test_caps_takes_a_command_beside_a_spec_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('model = "llama3-8b"\ncluster = "h200x8"\n[parallelism]\ntp = 2\n')
+    words = ("run.toml", "--gbs", "16", "--at", "600", "--apply", "--out", "run", "--", "sh", "-c", "exit 3")
+    process = apply(tmp_path, *words, by="caps")
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 3, errors
+    assert load_run(tmp_path / "run").origin == "measured"
+    assert state(tmp_path) == FREE
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--apply",), "COMMAND: got nothing; expected a command behind --, or --dry-run"),
+        (("--apply", "--"), "COMMAND: got nothing"),
+        (("--apply", "--per", "stage", "--", "true"), "--apply: got '--per stage'; expected caps of all GPUs alike"),
+        (("--apply", "--json", "--", "true"), "--apply: got '--json'"),
+        (("--apply", "--within", "1", "--", "true"), "--within: got 1.0"),
+        (("--at", "600", "--apply", "--knee", "best", "--dry-run"), "--knee: got 'best'; expected one of knee, most"),
+        (("--", "true"), "--apply: got nothing"),
+        (("--dry-run",), "--apply: got nothing"),
+    ],
+)
+def test_caps_says_what_it_cannot_apply(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["caps", *CAPS, *words]) == 2
+    shown = capsys.readouterr()
+    assert told in shown.err
+    assert shown.out == ""
+
+
+def test_a_knee_at_the_highest_cap_is_not_applied(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["caps", *CAPS, "--at", "700,500", "--apply", "--dry-run"]) == 2
+    assert "--apply: got knee at the highest cap, which saves nothing; expected a knee below" in capsys.readouterr().err
+
+
+def test_a_plan_may_stand_before_flags(tmp_path: Path) -> None:
+    table = {"per": "gpu", "knees": {"knee": 0}, "points": [{"cap_w": 500.0, "tokens_per_s": 9.0}]}
+    (tmp_path / "caps.json").write_text(json.dumps(table))
+    process = apply(tmp_path, "caps.json", "--dry-run", "--gpus", "1")
+    out, errors = process.communicate(timeout=WAIT_S)
+    assert out.splitlines()[0] == "nvidia-smi -i GPU-1 -pl 500", errors

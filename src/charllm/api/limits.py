@@ -20,7 +20,7 @@ ALIKE = "caps of all GPUs alike (without --per stage)"
 
 
 def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
-    """Return the limits of a table of caps, of a plan's best strategy or of a run, and the tokens a second it promises."""
+    """Return limits of a table of caps, of a plan's best strategy or of a run, and the tokens a second it promises."""
     file = path / RESULT_FILE if path.is_dir() else path
     try:
         table = parse_json(file.read_text(encoding="utf-8"), str(path), "PLAN")

@@ -17,7 +17,10 @@ LONGEST_S, LONGEST_WAIT_S = 20.0, 120.0
 """Processor time of an answer, and time by the clock, in which other programs may run."""
 EXIT_CODES = (0, 1, 2, 3)
 LONGEST_MESSAGE = 4000
-SIGNED = {"margin_to_slowdown_k", "memory_margin_fraction", "temperature_mean_c", "temperature_peak_c"}
+SIGNED = {
+    "margin_to_memory_limit_k", "margin_to_slowdown_k", "memory_margin_fraction", "temperature_mean_c",
+    "temperature_peak_c",
+}  # fmt: skip
 HOTTEST_C = 5000.0
 
 

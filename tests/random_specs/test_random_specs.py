@@ -10,9 +10,9 @@ from charllm.errors import SpecError
 from charllm.result.result import all_finite, to_json
 from charllm.simulate.predict import simulate
 from charllm.spec.run import RunSpec
+from tests.random_specs.answer import SIGNED
 from tests.random_specs.strategies import requests
 
-SIGNED = {"margin_to_slowdown_k", "memory_margin_fraction", "temperature_mean_c", "temperature_peak_c"}
 EXAMPLES = int(os.environ.get("CHARLLM_RANDOM_SPECS", "400"))
 
 

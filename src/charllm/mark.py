@@ -13,9 +13,9 @@ Under ``charllm measure -- COMMAND`` marks are written to a file of the run; oth
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
-from charllm.profile import StepProfiler, armed_profiler
+from charllm.profile import StepProfiler, armed_profiler, name_range
 
 FOLDER_VARIABLE = "CHARLLM_MARKS"
 COLUMNS = b"monotonic_ns,wall_ns,kind,name,value\n"
@@ -62,10 +62,11 @@ def point(name: str, value: float | None = None) -> None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Mark the beginning and the end of a phase."""
+    """Mark the beginning and the end of a phase, in the profiler's trace, too, where this process is profiled."""
     write("begin", name, "")
     try:
-        yield
+        with name_range(name) if own_profiler() else nullcontext():
+            yield
     finally:
         write("end", name, "")
 

@@ -23,6 +23,8 @@ WriteMark = Callable[[str, str, str], None]
 PROFILE_VARIABLE = "CHARLLM_PROFILE"
 CLOCK = "charllm.clock "
 """Name of a range that tells the monotonic clock, followed by nanoseconds."""
+PHASE_RANGE = "charllm.phase "
+"""Name of a range that stands for a marked phase, followed by the phase."""
 PHASE = "profile"
 DEFAULT_FIRST = 5
 WARMUP_STEPS = 1
@@ -112,6 +114,13 @@ def tell_clock() -> None:
     for _ in range(TICKS):
         with record_function(f"{CLOCK}{time.monotonic_ns()}"):
             pass
+
+
+def name_range(phase: str) -> Any:
+    """Return a range of the profiler that stands for a marked phase."""
+    from torch.profiler import record_function
+
+    return record_function(f"{PHASE_RANGE}{phase}")
 
 
 def armed_profiler(environment: Mapping[str, str], folder: str | None) -> StepProfiler | None:

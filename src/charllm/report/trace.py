@@ -25,6 +25,7 @@ def render_trace(found: Mapping[str, Any]) -> str:
     parts = [
         _head(found),
         _times(found),
+        _phases(found["phases"]),
         _launches(found),
         _classes(found),
         _kernels(found),
@@ -62,6 +63,17 @@ def _times(found: Mapping[str, Any]) -> str:
     shown += [(f"(hidden {axis} communication)", seconds) for axis, seconds in found["hidden_communication_s"].items()]
     cells = [[name, _write(seconds), format_percent(seconds / step_s)] for name, seconds in shown]
     return render_table("Breakdown of the step time, mean over ranks", ["part", "time", "share of step"], cells)
+
+
+def _phases(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the phases that the program names, such as prefill and decode."""
+    cells = [
+        [row["phase"], f"{row['times']:g}", _write(row["seconds"]), format_percent(row["busy_fraction"]),
+         format_percent(row["share"])]
+        for row in rows
+    ]  # fmt: skip
+    columns = ["phase", "times", "time", "device busy", "share of busy time"]
+    return render_table("Phases that the program names, in a step of the first rank", columns, cells) if cells else ""
 
 
 def _launches(found: Mapping[str, Any]) -> str:

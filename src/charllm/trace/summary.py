@@ -14,6 +14,7 @@ from charllm.trace.analyses.critical_path import path_seconds
 from charllm.trace.analyses.host import host_cost
 from charllm.trace.analyses.idle import find_gaps, idle_seconds
 from charllm.trace.analyses.kernels import as_table, class_seconds, in_steps, kernel_rows, unknown_fraction
+from charllm.trace.analyses.named_phases import phase_rows
 from charllm.trace.analyses.rates import RateRow, gpu_of, rate_rows
 from charllm.trace.analyses.stragglers import find_straggler
 from charllm.trace.analyses.tensor_cores import tensor_core_seconds
@@ -57,6 +58,7 @@ def summarize(run: TracedRun, spec: RunSpec | None = None) -> dict[str, Any]:
         "mfu": model_flop_utilization(spec, whole.breakdown.step_time_s) if spec and whole else None,
         "ranks": [{"rank": one.rank, "device": one.device, **_figures(one)} for one in ranks],
         "kernels": [as_table(row) for row in (kernel_rows(run.ranks[0])[:TOP_KERNELS] if run.ranks else [])],
+        "phases": [row._asdict() for row in (phase_rows(run.ranks[0]) if run.ranks else [])],
         "rates": [row._asdict() for row in _rates(run, spec)],
         "groups": [
             {"name": group.name, "description": group.description, "ranks": list(group.ranks), **axis._asdict()}

@@ -70,7 +70,9 @@ def flatten(argument: Any, values: list[Any]) -> Any:
     if isinstance(argument, np.ndarray) and argument.ndim:
         data, flags = argument.__array_interface__["data"][0], argument.flags
         values += (None, None, argument.size, argument.itemsize, data, *argument.shape, *argument.strides)
-        return argument.dtype.str, argument.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable
+        # As numba tells layouts apart: an array that is contiguous both ways, such as one row, is no type of its own.
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return argument.dtype.str, argument.ndim, layout, flags.writeable
     if isinstance(argument, tuple):
         fields = getattr(argument, "_fields", None)
         return (type(argument).__name__, fields, *[flatten(one, values) for one in argument])

@@ -48,3 +48,8 @@ def test_another_setting_is_offered_where_two_disagree() -> None:
 
 def test_nothing_is_offered_for_a_machine_that_resembles_none() -> None:
     assert offered(cluster="zzzz") == []
+
+
+@pytest.mark.parametrize("asked", [float("inf"), -float("inf"), 10**400, -(10**400)])
+def test_a_value_beyond_every_number_is_still_refused_by_its_field(asked: float) -> None:
+    assert ("gbs", None) in offered(gbs=asked)

@@ -35,6 +35,27 @@ async def main():
 asyncio.run(main())
 """
 
+WARMED = """
+from charllm import jit
+from charllm.explorer.answers import Waiting, write_answer
+from charllm.explorer.worker import WARM
+
+def prepare(function, *more):
+    print(function.__name__)
+    return prepare_one(function, *more)
+
+def answer(**words):
+    for kind in ("fast", "coupled"):
+        assert write_answer({"kind": kind, "words": words}, waiting).startswith(kind)
+
+waiting = Waiting(lambda: None, lambda line: None)
+prepare_one, jit._prepare = jit._prepare, prepare
+answer(**WARM)
+print("ready")
+answer(model="llama3-8b", cluster="h200x8", tp=2, gbs=32)
+answer(model="llama3-8b", cluster="h100x64", tp=2, gbs=32, network="100g-per-node")
+"""
+
 
 def job(kind: str, words: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "words": words}
@@ -115,6 +136,12 @@ def test_a_job_that_takes_too_long_is_ended_with_its_worker_and_says_so() -> Non
         await pool.close()
 
     asyncio.run(scenario())
+
+
+def test_a_worker_has_all_of_its_machine_code_before_its_first_job() -> None:
+    said = subprocess.run([sys.executable, "-c", WARMED], check=True, capture_output=True, text=True).stdout
+    assert sorted(said.split()) == ["_simulate", "ready", "simulate_steps"]
+    assert said.endswith("ready\n")
 
 
 def test_a_worker_forgets_what_fills_its_memory_and_keeps_what_is_small() -> None:

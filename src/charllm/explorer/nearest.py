@@ -16,6 +16,8 @@ MOST_TRIED = 60
 """Values of one setting that are tried; each takes about a millisecond."""
 MULTIPLES = [step << power for step in (1, 3) for power in range(13)]
 """Steps whose multiples are tried: degrees and batches divide by them."""
+FARTHEST = 2.0**53
+"""A value beyond it, also an infinite one such as JSON's 1e999, is taken for it: no setting reaches so far."""
 AUTOMATIC_FARNESS = 8.0
 """Leaving a setting to the defaults is offered after values up to 256 times as large."""
 
@@ -56,6 +58,7 @@ def _values(word: str, asked: Any, expected: str) -> Iterator[Offer]:
         yield Offer(word, None, AUTOMATIC_FARNESS)
     if isinstance(asked, bool) or not isinstance(asked, int | float):
         return
+    asked = max(-FARTHEST, min(asked, FARTHEST))
     named = {float(text) for text in re.findall(r"\d+(?:\.\d+)?", expected.replace(",", ""))}
     near = {step * max(0, int(asked) // step + more) for step in MULTIPLES for more in (0, 1)}
     for value in sorted(named | {float(one) for one in near} - {float(asked)}):

@@ -25,7 +25,6 @@ JOBS_BETWEEN, MOST_REMEMBERED = 100, 256
 def main() -> None:
     """Answer the jobs that come in on stdin."""
     end_with(int(sys.argv[1]))
-    os.nice(int(sys.argv[2]))
     # Nothing that a library prints may get between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -45,6 +44,8 @@ def main() -> None:
     waiting = Waiting(check, tell)
     for kind in ("fast", "coupled"):
         write_answer({"kind": kind, "words": WARM}, Waiting(lambda: None, lambda _line: None))
+    # Not before: somebody may wait for a worker to start.
+    os.nice(int(sys.argv[2]))
     bound_memory()
     fence_reads(Path(sys.argv[3]) if len(sys.argv) > 3 else None)
     print("ready {}", file=answers, flush=True)

@@ -36,7 +36,7 @@ def median(scores: list[MemoryScore]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("meaning", "least", "bound"), [("allocated", 50, 0.01), ("reserved", 14, 0.03), ("device", 80, 0.04)]
+    ("meaning", "least", "bound"), [("allocated", 50, 0.01), ("reserved", 14, 0.045), ("device", 80, 0.04)]
 )
 def test_each_meaning_of_memory_is_predicted_held_out(meaning: str, least: int, bound: float) -> None:
     scores = [score for score in predicted_held_out() if score.measure == meaning]
@@ -44,11 +44,19 @@ def test_each_meaning_of_memory_is_predicted_held_out(meaning: str, least: int, 
     assert median(scores) <= bound
 
 
+# torchao's four runs were 2 % off only while their shared expert was left out: 6 GiB of activations of 150.
 @pytest.mark.parametrize(
-    ("source", "bound"), [("SMAX", 0.01), ("AT", 0.01), ("TT", 0.035), ("TAO", 0.02), ("BLOOM", 0.03)]
+    ("source", "bound"), [("SMAX", 0.01), ("AT", 0.01), ("TT", 0.035), ("TAO", 0.045), ("BLOOM", 0.03)]
 )
 def test_each_large_source_is_predicted_held_out(source: str, bound: float) -> None:
     assert median([score for score in predicted_held_out() if source_of(score.id) == source]) <= bound
+
+
+def test_torchaos_llama_4_has_routed_and_shared_experts_in_both_of_its_layers() -> None:
+    # Source: torchtitan's flavor 17bx16e, which pytorch/ao pull request 3004 prints with two layers.
+    models = [row.run.model for row in resolved()[0] if source_of(row.id) == "TAO"]
+    assert {(model.layers, model.experts, model.shared_ffn) for model in models} == {(2, 16, 8192)}
+    assert not any(model.dense_layers or model.sparse_layers for model in models)
 
 
 def test_no_row_of_atorchs_sharded_runs_is_three_per_cent_off() -> None:

@@ -97,6 +97,7 @@ TP: Layouts = {
     "a key-value head on two ranks": (DENSE, {"tp": 4, "sp": True}, FEW_STEPS),
     "latent attention": (LATENT, {"tp": 2, "sp": True}, STEPS),
     "latent attention, all-reduced": (LATENT, {"tp": 2}, FEW_STEPS),
+    "biases of latent attention": ({**LATENT, "bias": "attention"}, {"tp": 2, "sp": True}, FEW_STEPS),
 }
 DP: Layouts = {
     "zero 0": (DENSE, {"dp": 2}, STEPS),

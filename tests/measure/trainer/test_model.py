@@ -62,7 +62,9 @@ def test_its_size_is_what_the_workload_counts(model: Model) -> None:
 
 
 @pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("model", [DENSE, SPARSE, replace(LATENT, q_lora_rank=0)], ids=lambda model: model.name)
+@pytest.mark.parametrize(
+    "model", [DENSE, SPARSE, LATENT, replace(LATENT, name="wide queries", q_lora_rank=0)], ids=lambda model: model.name
+)
 def test_biases_are_where_the_workload_counts_them(model: Model, bias: str) -> None:
     model = replace(model, bias=bias if model.attention == "gqa" or bias != "qkv" else "none")
     assert parameters(build(model)) == count_parameters(model)

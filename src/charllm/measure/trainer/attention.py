@@ -225,15 +225,16 @@ class _Positions:
 
 
 class LatentAttention(nn.Module):
-    """DeepSeek's latent attention: queries, keys and values through narrow layers."""
+    """DeepSeek's latent attention: queries, keys and values through narrow layers, which have the biases, and proj."""
 
     def __init__(self, model: Model, training: Training, window: int, place: Place = ALONE) -> None:
         super().__init__()
         self.attend = Core(model, training, window, place)
         self.model, self.split = model, split_over_tp(place)
         self.positions = _Positions(training.seq_length, place)
-        made: dict[str, Any] = {"bias": False, "training": training, "target": "qkv"}
-        cut: dict[str, Any] = {**made, "split": self.split, "side": "column"}
+        bias = model.bias in ("attention", "all")
+        made: dict[str, Any] = {"bias": bias, "training": training, "target": "qkv"}
+        cut: dict[str, Any] = {**made, "bias": False, "split": self.split, "side": "column"}
         query = model.heads * model.query_head_dim
         self.q_down = Linear(model.hidden, model.q_lora_rank, **made) if model.q_lora_rank else nn.Identity()
         self.q_norm = make_norm(model, model.q_lora_rank) if model.q_lora_rank else nn.Identity()
@@ -241,7 +242,7 @@ class LatentAttention(nn.Module):
         self.kv_down = Linear(model.hidden, model.kv_lora_rank + model.rope_head_dim, **made)
         self.kv_norm = make_norm(model, model.kv_lora_rank)
         self.kv_up = Linear(model.kv_lora_rank, model.heads * (model.head_dim + model.v_head_dim), **cut)
-        cut |= {"bias": model.bias in ("attention", "all"), "target": "proj", "side": "row"}
+        cut |= {"bias": bias, "target": "proj", "side": "row"}
         self.proj = Linear(model.heads * model.v_head_dim, model.hidden, **cut)
 
     def forward(self, x: Tensor) -> Tensor:

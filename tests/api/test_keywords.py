@@ -35,7 +35,7 @@ NO_KEYWORD = {
     "sweep": PRINTED,
     "emulate": {*PRINTED, "--no-sp", "--print-timeline", "--predict"},
     "measure": {"--help", "--no-sp", "--submit-only"},
-    "caps": {*PRINTED, "--no-sp"},
+    "caps": {*PRINTED, "--no-sp", "--apply", "--knee", "--within", "--dry-run", "--out"},
     "compare": {*PRINTED, "--ops", "--rank", "--table"},
     "replay": PRINTED,
     "catalog": {"--help", "--json", "--csv"},

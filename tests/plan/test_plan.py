@@ -46,7 +46,7 @@ def test_the_own_strategy_is_told_with_its_rank_and_the_others_by_the_flags_that
 def test_a_plan_is_headed_by_its_job_and_says_which_of_its_batch_is_a_default() -> None:
     job: dict[str, Any] = {"model": "llama3-8b", "cluster": "h200x16", "tp": 2, "pp": 1, "cp": 1, "mbs": 1, "zero": 1}
     found = charllm.plan(**job, recompute="none", overlap="dp", top=1, seq_length=4096).as_table()
-    head = " ".join(render_plan(found, "").partition(": strategies for throughput")[0].split())
+    head = " ".join(render_plan(found, "").split()).partition(": strategies for throughput")[0]
     assert head == (
         "llama3-8b on h200x16 (2 nodes x 8 h200; ib-8x400g: 8 x 400 Gb/s per node), megatron, bf16; "
         "batch of 128 sequences (default; --gbs sets it) of 4,096 tokens"

@@ -18,8 +18,8 @@ LONGEST_S, LONGEST_WAIT_S = 20.0, 120.0
 EXIT_CODES = (0, 1, 2, 3)
 LONGEST_MESSAGE = 4000
 SIGNED = {
-    "margin_to_memory_limit_k", "margin_to_slowdown_k", "memory_margin_fraction", "temperature_mean_c",
-    "temperature_peak_c",
+    "margin_to_memory_limit_k", "margin_to_slowdown_k", "memory_margin_fraction", "memory_temperature_mean_c",
+    "memory_temperature_peak_c", "temperature_mean_c", "temperature_peak_c",
 }  # fmt: skip
 HOTTEST_C = 5000.0
 

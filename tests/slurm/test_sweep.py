@@ -36,7 +36,7 @@ def test_an_array_continues_a_local_sweep_loses_a_task_and_ends_with_the_table_o
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_study(load_study(str(charllm.place / "study.toml")), out=charllm.place / "out", progress=interrupted)
-    process = charllm.start(*study, *SLURM, "--setup", "sleep 1", "--out", "out", "--resume")
+    process = charllm.start(*study, *SLURM, "--setup", "sleep 5", "--out", "out", "--resume")
     await_true(lambda: "_0" in running(cluster))
     cluster.ask("scancel", next(word for word in running(cluster).split() if word.endswith("_0")))
     code, swept, err = ended(process)

@@ -36,17 +36,21 @@ def read_caps(path: Path, knee: str = KNEE) -> tuple[Limits, float | None]:
 def _take_run(run: Mapping[str, Any], source: str) -> tuple[Limits, float | None]:
     """Return the limits of a run or of a plan's strategy, and the tokens a second that it has."""
     try:
-        asked = run["spec"]["conditions"]
-        power_w, clock_hz, tokens_per_s = (
-            asked.get("power_cap_w"),
-            asked.get("clock_cap_hz"),
-            run["metrics"]["tokens_per_s"],
-        )
-    except (TypeError, KeyError, AttributeError):
+        asked, tokens_per_s = run["spec"]["conditions"], run["metrics"]["tokens_per_s"]
+        limits = _as_limits(asked.get("power_cap_w"), asked.get("clock_cap_hz"))
+        promised = None if tokens_per_s is None else float(tokens_per_s)
+    except (TypeError, KeyError, ValueError, AttributeError):
         raise SpecError("PLAN", source, "a simulated run, with its conditions") from None
-    if power_w is None and clock_hz is None:
+    if limits.power_w is None and limits.clock_hz is None:
         raise SpecError("PLAN", f"{source}, without a limit", "a run with --power-cap or --clock-cap")
-    return Limits(power_w, clock_hz), tokens_per_s
+    return limits, promised
+
+
+def _as_limits(power_w: Any, clock_hz: Any) -> Limits:
+    """Return limits that were read; TypeError where one is no number."""
+    if not all(value is None or isinstance(value, int | float) for value in (power_w, clock_hz)):
+        raise TypeError(power_w, clock_hz)
+    return Limits(power_w, clock_hz)
 
 
 def take_knee(table: Any, knee: str, source: str) -> tuple[Limits, float | None]:
@@ -61,9 +65,9 @@ def take_knee(table: Any, knee: str, source: str) -> tuple[Limits, float | None]
     try:
         point = table["points"][table["knees"][knee]]
         power_w, clock_hz = point.get("cap_w"), point.get("cap_hz")
-        if not isinstance(power_w or clock_hz, int | float):
+        if not (power_w or clock_hz):
             raise TypeError(point)
-        return Limits(power_w, clock_hz), float(point["tokens_per_s"])
+        return _as_limits(power_w, clock_hz), float(point["tokens_per_s"])
     except (TypeError, KeyError, IndexError, ValueError, AttributeError):
         raise SpecError("PLAN", source, expected) from None
 

@@ -156,6 +156,10 @@ def test_limits_of_a_stored_run_and_of_a_plan_s_best_strategy_are_applied(tmp_pa
     for plan in (folder, tmp_path / "plan.json"):
         limits, promised = read_caps(plan)
         assert (limits.power_w, limits.clock_hz, promised) == (500.0, None, run.metrics.tokens_per_s)
+    table["spec"]["conditions"]["power_cap_w"] = "much"
+    (tmp_path / "plan.json").write_text(json.dumps(table))
+    with pytest.raises(SpecError, match="expected a simulated run, with its conditions"):
+        read_caps(tmp_path / "plan.json")
     del table["spec"]["conditions"]["power_cap_w"]
     (tmp_path / "plan.json").write_text(json.dumps(table))
     with pytest.raises(SpecError, match="without a limit'; expected a run with --power-cap"):
